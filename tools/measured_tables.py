@@ -101,7 +101,7 @@ def published_sparse() -> str:
             8,
             Pass.FWD,
         ) and record.problem.source == "random":
-            place = int(record.built.params["b"]), float(record.params["ratio"])
+            place = int(record.built.params["b"]), float(record.built.params["ratio"])
             ours.setdefault(place, {})[record.kernel] = figure(record)
             best[place] = max(best.get(place, record), record, key=_speed)
     for row in _peers():
@@ -229,7 +229,7 @@ def methods(name: str) -> str:
     """The fastest methods per mask and number of GPUs, simulated; on one GPU all are the same."""
     table = []
     named_rows = named(name)
-    numbers = sorted({row.record.problem.ranks for row in named_rows if (row.record.ranks or 0) > 1})
+    numbers = sorted({row.record.problem.ranks for row in named_rows if (row.record.problem.ranks or 0) > 1})
     for mask in _masks(name):
         for pass_ in (*PASSES, Pass.BOTH):
             cells = []

@@ -118,7 +118,7 @@ def test_seeds_that_draw_nothing_are_one_mask(write: Write, capsys: pytest.Captu
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", made))]) == 0
     said = capsys.readouterr().out
     assert "range" not in said
-    assert "--seeds 0," in said
+    assert "--seed 0 " in said
 
 
 def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:

@@ -57,7 +57,7 @@ def test_a_pair_is_the_sum_of_its_records(write: Write) -> None:
     assert pair.plan_ms == pytest.approx(4.0), "of two plans"
     assert pair.memory_gib == found.best.memory_gib
     assert pair.summed
-    assert [(source.record.label, source.record.pass_) for source in pair.sources] == [("fa3", Pass.FWD), ("band_cute", Pass.BWD)]
+    assert [(source.record.label, source.record.problem.pass_) for source in pair.sources] == [("fa3", Pass.FWD), ("band_cute", Pass.BWD)]
 
 
 def test_a_kernel_of_the_pair_is_excluded_as_a_single_kernel_only(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,8 +196,8 @@ def test_the_shipped_results_have_the_fastest_pairs(mask: str) -> None:
         times: dict[Pass, dict[str, float]] = {Pass.FWD: {}, Pass.BWD: {}}
         for record in shipped.records:
             functional = record.ok and registry.get(record.label).backward == "functional"
-            if functional and (record.mask, record.seqlen, record.heads_kv) == (mask, question.seqlen, 8):
-                times[record.pass_][record.label] = record.times.median
+            if functional and (record.problem.mask, record.problem.seqlen, record.problem.heads_kv) == (mask, question.seqlen, 8):
+                times[record.problem.pass_][record.label] = record.times.median
         found = recommend(question, shipped)
         total = sum(min(own.values()) for own in times.values())
         assert found.best is not None

@@ -137,7 +137,7 @@ def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
         "driver 580.1",
     ):
         assert part in words, part
-    command = "longca run --kernels fa4 --masks causal --seqlens 8K --seeds 0, --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
+    command = "longca run --kernels fa4 --masks causal --seqlens 8K --seed 0 --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
     assert command in text(page, "#receipts pre")
     page.press(ESCAPE)
     assert not page.script("return document.getElementById('receipts').open")

@@ -201,7 +201,7 @@ def test_a_plugin_is_named_by_its_file() -> None:
 def test_a_record_that_does_not_say_what_was_given_gives_all_its_parameters() -> None:
     """As they were written before there was the field: the same mask is made, whichever of them were defaults."""
     old = made(mask="sliding_window", params={"w": 9}, **{"pass": "fwd"})
-    assert "--masks sliding_window --seqlens 8K --seeds 0, --set w=9 " in command(old, NO_FACTS, {})
+    assert "--masks sliding_window --seqlens 8K --seed 0 --set w=9 " in command(old, NO_FACTS, {})
     assert " --passes fwd,bwd" in command(old, NO_FACTS, {})
 
 

@@ -12,6 +12,7 @@ import pytest
 import longca
 from longca.cli import main
 from longca.results.reading import read_all
+from longca.simulate import run as simulator
 from longca.simulate.cluster import find
 
 Captured = pytest.CaptureFixture[str]
@@ -236,7 +237,7 @@ def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:
 def test_timelines_are_refused_before_anything_is_simulated(
     arguments: list[str], message: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longca.simulate.run.simulate_job", lambda job: pytest.fail("it was simulated"))
+    monkeypatch.setattr(simulator, "simulate_job", lambda job: pytest.fail("it was simulated"))
     one = ["simulate", *SMALL, "--gpus", "8", "--methods", "ring_p2p", "--passes", "fwd", "--trace", str(tmp_path / "t.json")]
     assert main([*one, *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from longca.cli._files import write_text
 from longca.cli._journal_notes import say_lacks
-from longca.cli._tables import write_over
+from longca.text import write_over
 
 if TYPE_CHECKING:
     from longca.api.report import Report

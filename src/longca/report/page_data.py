@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from longca import __version__
+from longca.compare import words
 from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
@@ -85,7 +86,7 @@ def _changes(results: Results, records: dict[str, int]) -> dict[str, Any]:
                 records[cell.after.key],
                 cell.before.times.median if cell.before.ok else None,
                 None if cell.ratio is None else cell.ratio.value,
-                printable(cell.why),
+                printable(words.why(cell.why)),
                 _versions(cell.before),
                 _versions(cell.after),
             ]

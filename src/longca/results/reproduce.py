@@ -90,8 +90,8 @@ def _all_options(method: str, ranks: int, options: str) -> str:
 
 
 def _mask_options(problem: Problem, seeds: Sequence[int]) -> list[str]:
-    chosen = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone would be how many
-    words = ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen), "--seeds", chosen]
+    chosen = ["--seed", str(seeds[0])] if len(seeds) == 1 else ["--seeds", ",".join(map(str, seeds))]
+    words = ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen), *chosen]
     words += [word for name, value in problem.params for word in ("--set", f"{name}={value}")]
     words += ["--distribution", problem.distribution] if problem.distribution else []
     words += ["--packing", problem.packing] if problem.packing else []

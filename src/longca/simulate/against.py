@@ -47,6 +47,13 @@ def measured(results: Results) -> list[Record]:
     return [record for record in results.records if record.ok and record.method and not record.simulated]
 
 
+def measured_names(record: Record) -> dict[str, str | int]:
+    """What a measured record is of: the method, its grid and ranks, mask, tokens and pass."""
+    problem, split = record.problem, record.split
+    names: dict[str, str | int] = {"method": split.method if split else "", "grid": split.grid if split else "", "ranks": problem.ranks}
+    return names | {"mask": problem.mask, "seqlen": problem.seqlen, "pass": problem.pass_.value}
+
+
 def recorded(results: Results, records: Sequence[Record]) -> Iterator[tuple[Record, Programs]]:
     """Each record with the programs of its ranks, where they can be recorded."""
     known = dict[tuple[object, ...], Programs]()

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from shutil import rmtree
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
@@ -52,6 +53,10 @@ class Finding:
     heads: str
     head_dim: str
     dtype: str
+    trial: TrialName | None = None  # `mask` then names the trial
+
+    def __str__(self) -> str:
+        return f"{self.kernel} on {self.mask}, {self.seqlen} tokens: {self.status}"
 
     @property
     def checked(self) -> bool:
@@ -59,7 +64,7 @@ class Finding:
         return bool(self.errors) or self.status in FAILED
 
 
-def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float], lengths: Sequence[int] = ()) -> Step:
+def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, Any], lengths: Sequence[int] = ()) -> Step:
     """The mask to check on, with these lengths of documents if it has some. Short sequences get narrow windows and several documents, or
     many masks would show the same pairs."""
     pattern = masks.find(name)
@@ -148,17 +153,10 @@ def subject(cell: Cell) -> Subject:
     return cell.kernel, format_heads(shape), format_dims(shape), cell.problem.dtype
 
 
-class CaseCount:
-    """How many findings `verify` has: those of the kernels on their masks, and of all trials of all kernels; and how many came."""
-
-    def __init__(self, planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> None:
-        checked = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
-        self.total = len(checked) + len(set(checked)) * len(trials_on(device) if trials else ())
-        self.done = 0
-
-    def add(self, finding: Finding) -> None:
-        """Counts a finding."""
-        self.done += 1
+def case_count(planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> int:
+    """How many findings `verify` has: those of the kernels on their masks, and of all trials of all kernels."""
+    checked = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
+    return len(checked) + len(set(checked)) * len(trials_on(device) if trials else ())
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
@@ -195,7 +193,8 @@ def skipped_trial(job: Job, name: TrialName, reason: str) -> Finding:
 def _trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
     block_pattern = masks.has_blocks(job.cell.problem.mask)  # there the mask of the job is tried too, at its own length
     seqlen = job.cell.problem.seqlen if block_pattern else TRIAL_TOKENS
-    return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    found = _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    return replace(found, trial=name)
 
 
 def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
