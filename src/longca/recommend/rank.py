@@ -56,7 +56,8 @@ class Source:
         return {
             "file": str(self.file), "device": environment.name, "date": environment.date, "commit": environment.commit,
             "longca": environment.longca, "key": record.key, "pass": record.problem.pass_, "seed": record.problem.seed,
-            "mask_digest": record.built.digest, "simulated": record.simulated, "noisy": record.noisy, "older": is_older(record), "command": self.command(),
+            "mask_digest": record.built.digest, "simulated": record.simulated,
+            "noisy": record.noisy, "older": is_older(record), "command": self.command(),
         }  # fmt: skip
 
 
