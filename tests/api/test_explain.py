@@ -112,21 +112,6 @@ def test_a_result_that_cannot_be_stored_is_said(tmp_path: Path, monkeypatch: pyt
     assert told.endswith(f"this result was not stored: {kept.folder()} cannot be written. Set LONGCA_CACHE to a folder that can be.")
 
 
-def test_the_command_prints_it_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["explain", "--mask", "causal", "--seqlen", "64", "--heads", "4:2", "--head-dim", "16", "--device", "cpu"]
-    assert main([*command, "--try"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("causal, 64 tokens, 4:2 heads of 16, fp32, ")
-    assert "forward: " in printed
-    assert main([*command, "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["source"] == "trial"
-    assert answer["chosen"] == answer["likely"]
-    assert set(answer["class"]) == set(chooser.ShapeClass._fields)
-    assert main(["explain", "--mask", "causal", "--seqlen", "64", "--model", "gpt-oss-120b", "--device", "cpu", "--forward-only"]) == 0
-    assert "sinks" in capsys.readouterr().out
-
-
 def test_the_seed_of_drawn_documents_is_named() -> None:
     """Records of other seeds may have another answer."""
     shape = "4:2 heads of 16, fp32"
@@ -134,27 +119,6 @@ def test_the_seed_of_drawn_documents_is_named() -> None:
     assert longca.explain("causal_document", 256, **SMALL, seed=3).title == f"causal_document, 256 tokens, documents of seed 3, {shape}"
     for given in ({"mask": "causal"}, {"mask": "causal_document", "documents": [128, 128]}):
         assert "seed" not in longca.explain(seqlen=256, **given, **SMALL).title
-
-
-def test_documents_are_given_by_the_flags_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "lengths.txt").write_text("16 " * 16)
-    command = ["explain", "--mask", "causal_document", "--seqlen", "256", "--device", "cpu", "--json"]
-    for flags, given in (
-        (["--lengths", str(tmp_path / "lengths.txt")], {"documents": [16] * 16}),
-        (["--distribution", "pile", "--packing", "mixed"], {"distribution": "pile", "packing": "mixed"}),
-    ):
-        mask = masks.build("causal_document", 256, **given)
-        assert main([*command, *flags]) == 0
-        printed = json.loads(capsys.readouterr().out)
-        assert printed["class"] == longca.explain(mask, device="cpu").to_json()["class"]
-        assert printed == longca.explain("causal_document", 256, device="cpu", **given).to_json()
-    assert main([*command, "--lengths", str(tmp_path / "none.txt")]) == 2
-
-
-def test_nothing_that_can_do_it_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(registry, "preferred", lambda device: [])
-    assert main(["explain", "--mask", "causal", "--seqlen", "64", "--device", "cpu"]) == 2
-    assert "no kernel that is available here supports this" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -194,3 +158,18 @@ def test_all_leaves_best_out(tmp_path: Path) -> None:
     kernels = {record.kernel for record in read(tmp_path / "out").records}
     assert "torch" in kernels
     assert "best" not in kernels
+
+
+def test_the_command_prints_what_the_function_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lengths.txt").write_text("16 " * 16)
+    command = ["explain", "--mask", "causal_document", "--seqlen", "256", "--device", "cpu", "--lengths", str(tmp_path / "lengths.txt")]
+    told = longca.explain("causal_document", 256, device="cpu", documents=[16] * 16)
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == told.to_json()
+    assert main(command) == 0
+    assert capsys.readouterr().out.startswith(f"{told.title}, ")
+    monkeypatch.setattr(registry, "preferred", lambda device: [])
+    assert main(command) == 2
+    assert "no kernel that is available here supports this" in capsys.readouterr().out

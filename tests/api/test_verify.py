@@ -12,8 +12,6 @@ import pytest
 import torch
 
 import longca
-from longca.cli import main
-from longca.errors import BadInput
 from longca.testing import assert_correct
 
 SMALL: dict[str, Any] = {"seqlens": 96, "heads": "2:1", "head_dims": 16, "device": "cpu"}
@@ -44,12 +42,6 @@ def refuse_all_but_causal(mask: Any, case: Any) -> Any:
 
 
 causal_alone = longca.kernel(name="causal_alone", lower=refuse_all_but_causal)(attend)
-
-
-def test_two_kernels_of_one_name_are_refused() -> None:
-    other = longca.kernel(name="right")(lambda q, k, v, mask, scale: q)
-    with pytest.raises(BadInput, match=r"^two of the kernels have the name 'right'; choose another name for one\.$"):
-        longca.verify([right, other], masks="causal", **SMALL)
 
 
 def test_findings_are_rows_and_tables() -> None:
@@ -127,27 +119,6 @@ def test_several_shapes_and_dtypes() -> None:
     assert set(trials.values()) == {8}, "trials are made in every shape and dtype"
     assert found.ok
     assert "heads  head_dim  dtype  status" in repr(found)
-
-
-@pytest.mark.usefixtures("in_process")
-def test_the_command_takes_lists_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = []
-    for name in ("one", "two"):
-        files += ["--plugin", str(tmp_path / f"{name}.py")]
-        (tmp_path / f"{name}.py").write_text((EXAMPLES / "my_kernel.py").read_text().replace("def my_kernel", f"def {name}"))
-    shape = ["--heads", "2:1,2", "--head-dim", "8", "--dtype", "fp32,fp64", "--seqlens", "32"]
-    assert main(["verify", *files, "--masks", "causal", "--device", "cpu", *shape]) == 0
-    out = capsys.readouterr().out
-    assert ", 2:1, 2 heads of 8, fp32, fp64, seed 0\n" in out
-    for kernel in ("one", "two"):
-        assert sum(line.startswith(f"{kernel} ") and " causal " in line for line in out.splitlines()) == 4
-
-
-def test_what_cannot_be_checked_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = longca.verify(causal_alone, masks="full", **SMALL)
-    assert not found.ok
-    assert found.unchecked == "nothing was checked: no kernel supports any of this here."
-    assert "unsupported: causal_alone on full: causal_alone cannot take this mask: takes the causal mask" in repr(found)
 
 
 @pytest.mark.parametrize(

@@ -89,14 +89,6 @@ def test_levels_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
     assert "1 cell: 1 ok; written to out/run-cp/results.jsonl" in capsys.readouterr().out
 
 
-def test_an_empty_shard_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", *CAUSAL, "--shard", "1/2"]) == 0
-    assert capsys.readouterr().err == ""
-    assert main(["run", *CAUSAL, "--shard", "2/2"]) == 0
-    why = "there is only 1 problem (mask, length, shape, seed) to share, and none is split"
-    assert capsys.readouterr().err == f"shard 2/2 holds no cell: {why}.\n"
-
-
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_what_is_compiled_for_a_gpu_is_kept_on_disk(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = list[str]()

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from longca import devices, masks
+from longca import masks
 from longca.bench.check.trial_names import OPTIONAL, trials_on
 from longca.bench.one_device.verify import limits
-from longca.bench.run.environment import device_model
 from longca.cli import main
 from longca.kernels import registry
 
@@ -89,14 +88,6 @@ def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_all_masks_are_the_static_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    verify(tmp_path, NAN, "--masks", "all", "--seqlens", "64", "--json")
-    found = {finding["mask"]: finding["status"] for finding in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert [mask for mask, status in found.items() if status != "skipped"] == masks.names()
-    assert [mask for mask, status in found.items() if status == "skipped"] == [f"trial: {name}" for name in trials_on("cpu")]
-
-
-@pytest.mark.usefixtures("in_process")
 def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = verify(tmp_path, BLIND, "--masks", "causal,sliding_window_causal,full", "--seqlens", "64", "--set", "w=64")
     assert code == 1
@@ -105,17 +96,6 @@ def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys:
     assert first == "[1/9] blind on causal = sliding_window_causal, 64 tokens: ok"
     assert second.startswith("[2/9] blind on full, 64 tokens: wrong: ")
     assert len(trials) == TRIALS
-
-
-@pytest.mark.parametrize("kernels", ["torch:plain", "blind,torch:plain", "gives_nan,torch:plain", "gives_nan", "blind"])
-@pytest.mark.usefixtures("in_process")
-def test_the_progress_counts_every_case_up_to_its_total(kernels: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also the trials that are skipped: of kernels that know no softcap and no sinks, and of those that are always wrong."""
-    verify(tmp_path, BLIND + NAN, "--kernels", kernels, "--masks", "causal,full", "--seqlens", "64")
-    counts = [tuple(map(int, found)) for found in re.findall(r"^\[(\d+)/(\d+)\]", capsys.readouterr().err, re.MULTILINE)]
-    number = len(kernels.split(","))
-    assert {total for _, total in counts} == {number * (2 + TRIALS)}
-    assert [done for done, _ in counts] == list(range(1, number * (2 + TRIALS) + 1))
 
 
 @pytest.mark.parametrize(
@@ -174,13 +154,6 @@ def test_what_is_no_number_is_null_in_json_and_inf_in_the_table(tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("in_process")
-def test_the_device_that_is_named_is_the_one_that_is_used(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "gpus", lambda: [{"name": "A GPU", "compute_cap": "9.0", "memory.total": "1024"}])
-    assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", "--seqlens", "64", *SMALL]) == 0
-    assert capsys.readouterr().out.startswith(f"{device_model('cpu')}, 2:1 heads of 16, fp32, seed 0\n")
-
-
-@pytest.mark.usefixtures("in_process")
 def test_a_named_kernel_that_cannot_run_here_is_no_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(registry, "names", lambda: ["fa4", "torch"])  # all there are
     flags = ["--masks", "causal", "--seqlens", "64", *SMALL]
@@ -189,12 +162,6 @@ def test_a_named_kernel_that_cannot_run_here_is_no_success(monkeypatch: pytest.M
     assert out.splitlines()[-1] == f"1 unavailable, {1 + TRIALS} ok, {TRIALS} skipped"
     assert err.splitlines()[-1].startswith("longca: no case of fa4 was checked")
     assert main(["verify", "--kernels", "all", *flags]) == 0
-
-
-@pytest.mark.usefixtures("in_process")
-def test_a_wrong_kernel_beside_a_missing_one_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verify(tmp_path, NAN, "--kernels", "gives_nan,fa4", "--masks", "causal", "--seqlens", "64") == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith("longca: no case of fa4 was checked")
 
 
 def test_a_kernel_that_hangs_is_ended_by_the_deadline(
@@ -207,27 +174,6 @@ def test_a_kernel_that_hangs_is_ended_by_the_deadline(
     assert re.search(r"^timeout: hangs on full: .* took longer than its 2 s$", shown.out, re.MULTILINE)
     said = r"^waiting for hangs on full, 64 tokens(.*): preparation or the first call takes more than .*; its deadline is 2 s\.$"
     assert re.findall(said, shown.err, re.MULTILINE) == [", without a backward"]
-
-
-@pytest.mark.slow
-def test_a_trial_that_hangs_is_not_blamed_on_the_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The kernel is right on its mask, and hangs with another scale, after the reference of that trial was made."""
-    plugin = (Path(__file__).parents[2] / "examples" / "my_kernel.py").read_text()
-    first_line = "    group = q.shape[1] // k.shape[1]\n"
-    hang = "    import time\n    time.sleep(0 if abs(scale * q.shape[2] ** 0.5 - 1) < 1e-6 else 3600)\n"
-    assert first_line in plugin
-    assert verify(tmp_path, plugin.replace(first_line, hang + first_line), "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
-    assert "timeout: my_kernel on trial: another scale: preparation or the first call took longer than its 2 s" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_forward_that_is_tried_again_alone_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("longca.processes.child.SILENT_S", 1.0)
-    assert verify(tmp_path, HANGS.replace("differentiable=False", ""), "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
-    said = re.findall(r"^waiting for hangs on full, 64 tokens(.*): preparation or the first call", capsys.readouterr().err, re.MULTILINE)
-    assert said == ["", ", without a backward"]
 
 
 def test_a_step_gets_minutes_and_a_long_sequence_more() -> None:

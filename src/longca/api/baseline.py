@@ -46,9 +46,7 @@ def baseline_folder(name: str | Path) -> Path:
     """The folder of a baseline: below baselines/, or where a name with a slash says."""
     text = os.fspath(name) if isinstance(name, str | os.PathLike) else ""
     if len(text) > LONGEST or (not ("/" in text and text.strip("/")) and not NAME.fullmatch(text)):
-        raise BadInput(
-            f"{short(repr(name), 40)} is not a valid name of a baseline; use letters, digits, _, - and ., or the path of a folder."
-        )
+        raise BadInput(f"{short(repr(name), 40)} is not a valid name of a baseline; use letters, digits, _, - and ., or a path.")
     folder = Path(text) if "/" in text else HOME / text
     above = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not above.is_dir():

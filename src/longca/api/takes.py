@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
-from inspect import Signature, get_annotations, signature
+from inspect import Parameter, Signature, get_annotations, signature
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -16,8 +16,12 @@ T = TypeVar("T")
 def takes(request: Callable[P, R]) -> Callable[[Callable[[R], T]], Callable[P, T]]:
     """Decorates a function of a request. The result is called with the fields of the request, and `help` and type checkers list them: own
     fields of the dataclass first, then those that it shares with other requests."""
-    own = set(get_annotations(request)) if isinstance(request, type) else set()
-    parameters = sorted(signature(request).parameters.values(), key=lambda parameter: (parameter.kind, parameter.name not in own))
+    homes = [get_annotations(home) for home in getattr(request, "__mro__", ())]  # nearest first
+
+    def place(parameter: Parameter) -> tuple[int, int]:
+        return parameter.kind, next((number for number, names in enumerate(homes) if parameter.name in names), 0)
+
+    parameters = sorted(signature(request).parameters.values(), key=place)
 
     def decorate(function: Callable[[R], T]) -> Callable[P, T]:
         shown = Signature(parameters, return_annotation=signature(function).return_annotation)
