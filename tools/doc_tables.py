@@ -155,7 +155,7 @@ def selected() -> str:
             if record.problem.mask == "causal":
                 _add(rows.setdefault("dense", {}), "fa4:blocks", record)
             elif source in SELECTED:
-                size = int(record.built.params.get("b") or record.params["avg"])
+                size = int(record.built.params.get("b") or record.built.params["avg"])
                 if (record.problem.mask, size) in LIKE_OTHERS:
                     continue
                 blocks = BLOCKS[record.problem.mask].format(size, record.built.params["ratio"])
@@ -184,8 +184,8 @@ def sparse_lengths() -> str:
 def _random_blocks(seqlens: Iterable[int] = (SEQLEN,)) -> Iterator[tuple[Record, str, int]]:
     """The records of random patterns and of the dense mask, with the kernel's column and the size of blocks; 0: dense."""
     for record in _measured("paper-sparse", seqlens=seqlens):
-        size = int(record.built.params.get("b") or record.params.get("avg") or 0)
-        if record.problem.mask in BLOCKS and (record.mask, size) not in LIKE_OTHERS:
+        size = int(record.built.params.get("b") or record.built.params.get("avg") or 0)
+        if record.problem.mask in BLOCKS and (record.problem.mask, size) not in LIKE_OTHERS:
             yield record, "fa4:blocks" if record.label == "fa4:native" else record.label, size
 
 

@@ -325,7 +325,8 @@ def test_a_power_limit_that_one_side_does_not_know_is_no_difference(write: Write
 
 
 def test_a_newer_schema_is_refused_whatever_is_forced(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY, schema=99)])
+    a, b = write("a", [make_record(STEADY)]), write("b", [])
+    (b / "results.jsonl").write_text(line(make_record(STEADY)).replace('"schema": 3', '"schema": 99'))
     assert main(["compare", str(a), str(b), "--force"]) == 2
     assert "it has schema 99, and this longca reads" in capsys.readouterr().err
 
@@ -372,7 +373,7 @@ def test_nothing_in_common(write: Write, capsys: pytest.CaptureFixture[str]) -> 
         ("{oops", "line 2 is damaged: "),
         ('{"key": "x", "schema": 2, "time": 3}', "line 2 is damaged: "),
         (line(make_record(STEADY, key="x", seqlen="8K")).strip(), "line 2 is damaged: Expected `int`, got `str` - at `$.problem.seqlen`"),
-        (json.dumps(make_record(STEADY, key="x") | {"tflops": None}), "line 2 is damaged: the status is ok, but the record has no tflops"),
+        (line(make_record(STEADY, key="x") | {"ms": None}).strip(), "line 2 is damaged: the status is ok, but the record has no times"),
     ],
 )
 def test_a_broken_or_foreign_file_is_named_with_its_line(write: Write, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
