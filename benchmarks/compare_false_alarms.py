@@ -51,7 +51,7 @@ def report(comparison: Comparison) -> int:
     for cell, name in zip(alarms, describe_cells(alarms), strict=True):
         print(f"  {cell.verdict} {' '.join(name)}: {change(cell.ratio)[0]}")
         for record in (cell.before, cell.after):
-            print(f"    {' '.join(f'{ms:.4g}' for ms in record.times.samples[:20])} ms at {record.clock_mhz} MHz")
+            print(f"    {' '.join(f'{ms:.4g}' for ms in record.times.samples[:20])} ms at {record.times.clock_mhz} MHz")
     # the verdicts of the intervals alone, without a look at noise
     bare = Counter(decide(cell.ratio, comparison.threshold) for cell in measured if cell.ratio is not None)
     print(f"by their intervals alone, noise or not: {', '.join(f'{count} {name}' for name, count in bare.most_common())}")

@@ -2,10 +2,18 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from longca.bench.plan.cell import Cell
 from longca.results.problem import Problem
 
 SHAPE = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32"}
+
+
+def changed(cell: Cell, **fields: Any) -> Cell:
+    """The cell with other fields, of itself or of its problem."""
+    problem = {name: fields.pop(name) for name in Problem.__struct_fields__ if name in fields}
+    return replace(cell.with_problem(**problem), **fields)
 
 
 def make_cell(kernel: str = "torch", **fields: Any) -> Cell:

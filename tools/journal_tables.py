@@ -85,11 +85,11 @@ def _in_doubt(timed: Sequence[Record]) -> tuple[str, str]:
 
 def _light(record: Record) -> bool:
     """Whether a cell ran at nearly the highest clock and drew little power."""
-    return (record.clock_mhz or 0) >= LIGHT_MHZ and not _loaded(record)
+    return (record.times.clock_mhz or 0) >= LIGHT_MHZ and not _loaded(record)
 
 
 def _loaded(record: Record) -> bool:
-    return (record.watts or 0) >= LOADED_W
+    return ((record.energy.watts if record.energy else None) or 0) >= LOADED_W
 
 
 def _slower_at_the_end(samples: Sequence[float]) -> float:

@@ -229,7 +229,7 @@ def methods(name: str) -> str:
     """The fastest methods per mask and number of GPUs, simulated; on one GPU all are the same."""
     table = []
     named_rows = named(name)
-    numbers = sorted({row.record.problem.ranks for row in named_rows if (row.record.problem.ranks or 0) > 1})
+    numbers = sorted({row.record.problem.ranks for row in named_rows if row.record.problem.ranks > 1})
     for mask in _masks(name):
         for pass_ in (*PASSES, Pass.BOTH):
             cells = []
@@ -302,7 +302,7 @@ def _ms(record: Record) -> float:
 
 
 def _millijoules(record: Record) -> float:
-    return (record.watts or 0.0) * record.times.median / record.problem.seqlen
+    return ((record.energy.watts if record.energy else None) or 0.0) * record.times.median / record.problem.seqlen
 
 
 def backward_ideas(commit: str) -> str:

@@ -127,7 +127,7 @@ def equal_heads() -> str:
 def windows() -> str:
     """Per pass and length the fastest kernels by the window, and milliseconds of the fastest."""
     found: dict[tuple[Pass, int], dict[int, Ranking]] = {}
-    for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.mask == WINDOW_MASK]):
+    for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.problem.mask == WINDOW_MASK]):
         for contest, own in contests(row_set).items():
             window = int(own[0].record.built.params.get("w", USUAL_WINDOW))
             found.setdefault((contest.pass_, contest.seqlen), {})[window] = rank_rows(own)
@@ -148,7 +148,7 @@ def _with_ms(ranking: Ranking) -> str:
 def _of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
     """Rankings of masks and lengths of which all seeds were measured, in order."""
     rows = named(SEEDS)
-    count = len({row.record.seed for row in rows})
+    count = len({row.record.problem.seed for row in rows})
     for place, ranking in _rankings(rows).items():
         if len(ranking.masks) == count:
             yield place, ranking

@@ -9,18 +9,16 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """
-
 from longca.bench.run.progress import progress
 from longca.bench.run.time_left import TimeLeft
 from longca.cli._tables import show_table
 from longca.results.problem import Pass
-from longca.results.record import LevelName, Record, Status
+from longca.results.record import BuiltMask, LevelName, Record, Status
 from made_cells import make_cell
 show_table(("kernel", "why"), [("a", "pip install longca[cu13]"), ("b", "cannot load [/usr/lib/x.so]")])
-cell = dict(mask="causal", seqlen=64, heads_q=2, heads_kv=1, head_dim=8, head_dim_v=8, dtype="fp32", pass_=Pass.FWD)
-planned = make_cell(kernel="k:v", **cell)
-cell |= dict(params={}, mask_digest="d", seed=0)
-cell |= dict(schema=2, key="k", env="e", level=LevelName.KERNEL, kernel="k", asked="k:v", variant="v", deterministic=False)
+planned = make_cell(kernel="k:v", mask="causal", seqlen=64, pass_=Pass.FWD)
+cell = dict(schema=3, key="k", env="e", level=LevelName.KERNEL, kernel="k", asked="k:v", variant="v", problem=planned.problem)
+cell |= dict(built=BuiltMask("d", 1, 64, 64), flops=1)
 with progress(1, TimeLeft({"k": 7.0}, {"k": planned})) as watcher:
     assert type(watcher).__name__ == "LiveProgress"
     watcher.say("said [/usr/lib/z.so]")
@@ -30,7 +28,7 @@ with progress(1, TimeLeft({"k": 7.0}, {"k": planned})) as watcher:
 
 def on_a_terminal(program: str) -> tuple[int, str]:
     ours, theirs = pty.openpty()
-    settings = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "160", "TERM": "xterm"}
+    settings = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent / 'tests'}", "COLUMNS": "160", "TERM": "xterm"}
     process = subprocess.Popen([sys.executable, "-c", program], stdin=theirs, stdout=theirs, stderr=theirs, env=settings)
     os.close(theirs)
     shown = b""

@@ -1,6 +1,5 @@
 """Plateaus over many runs: steps are found where they were made, and noise makes none."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,18 +7,20 @@ import pytest
 
 from longca.compare.plateaus import Plateaus, find_plateaus
 from longca.compare.verdicts import Verdict
+from longca.results.record import Record
+from longca.results.schema import decode_record
+from report.made import line, make_record
 
 THRESHOLD = 0.03
 
 
-def runs(levels: Any, seed: int, between: float = 0.0, clocks: Any = None, within: float = 0.005) -> list[Any]:
+def runs(levels: Any, seed: int, between: float = 0.0, clocks: Any = None, within: float = 0.005) -> list[Record]:
     """Records of runs at these levels, each off by a factor that all its samples share."""
     rng = np.random.default_rng(seed)
     records = []
     for number, level in enumerate(levels):
         samples = level * np.exp(between * rng.standard_normal() + within * rng.standard_normal(20))
-        times = SimpleNamespace(samples=samples.tolist(), median=float(np.median(samples)))
-        records.append(SimpleNamespace(times=times, clock_mhz=None if clocks is None else clocks[number]))
+        records.append(decode_record(line(make_record(samples, clock_mhz=None if clocks is None else clocks[number])).encode()))
     return records
 
 

@@ -265,8 +265,8 @@ def test_what_changed_between_two_folders_with_the_same_versions(write: Write) -
 
 def test_what_failed_comes_before_what_was_never_tried() -> None:
     made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
-    reason = {"status": "unsupported", "reason": "a rule skips it beyond 1024 tokens"}
-    made += [kernel("plain", None, "fwd", seqlen=2048, limited=True, **reason), kernel("old", None, "fwd", seqlen=2048, **reason)]
+    names = (("plain", "skipped"), ("old", "unsupported"))
+    made += [kernel(name, None, "fwd", seqlen=2048, status=status, reason="not beyond 1024 tokens") for name, status in names]
     made += [kernel(name, None, "fwd", seqlen=2048, status="oom", reason=f"asked for {gib} GiB") for name, gib in (("a", 80), ("b", 81))]
     failures = setting_of(made)["failures"]
     assert [(entry["words"], entry["kernels"], entry["count"], entry["quiet"]) for entry in failures] == [

@@ -151,7 +151,9 @@ def test_documents_come_back_where_another_mask_shows_the_same(tmp_path: Path, m
             masks = {(one.digest, one.mask): one for one in read_masks(tmp_path).entries}
             text = command(refused(entry), Environment(device_kind="cpu"), masks)
             assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
-    assert command(refused(cells[0]), Environment(), {}) == ""  # no lengths, and drawn ones would be another mask
+    assert " --workload " in command(refused(cells[0]), Environment(), {}), "a record has its lengths"
+    old = made(mask="causal_document", given={"documents": True})
+    assert command(old, Environment(), {}) == "", "in schema 2 masks.jsonl alone has them, and drawn ones would be another mask"
 
 
 def made(**fields: Any) -> Record:

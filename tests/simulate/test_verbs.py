@@ -27,9 +27,9 @@ def measured(folder: Path, slower: int = 1) -> None:
     """Simulated records become measured ones, the first of them so many times as slow."""
     path = folder / "results.jsonl"
     records = [json.loads(line) | {"simulated": None} for line in path.read_text().splitlines()]
-    times = records[0]["ms"]
+    times = records[0]["timed"]
     times |= {name: times[name] * slower for name in ("median", "p20", "p80")} | {"samples": [times["median"] * slower]}
-    records[0]["tflops"] /= slower
+    times["tflops"] /= slower
     assert all(record["status"] == "ok" for record in records)
     for record in records:
         record["check"] = {"out": {"error": 0.0, "allowed": 1.0}}
@@ -195,7 +195,7 @@ def test_options_of_methods(tmp_path: Path, capsys: Captured) -> None:
     assert [(row["options"], row["attention_calls"]) for row in lines(capsys)] == [("stages=1", 2), ("stages=4", 4)]
     assert main(["simulate", *stages, "--out", str(tmp_path)]) == 0
     assert "magi    1x4 stages=4" in capsys.readouterr().out
-    assert {record.options for record in read_all((tmp_path,)).records} == {"stages=1", "stages=4"}
+    assert {record.split.options for record in read_all((tmp_path,)).records} == {"stages=1", "stages=4"}
     measured(tmp_path)
     assert main(["simulate", "--against", str(tmp_path), "--json"]) == 0
     assert [line["error"] for line in lines(capsys)] == pytest.approx([0.0] * 4, abs=1e-6)

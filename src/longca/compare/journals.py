@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
 from longca.compare import words
 from longca.compare.matching import match
@@ -206,7 +205,8 @@ def _side(record: Record) -> dict[str, Any]:
 
 def _fields(record: Record) -> dict[str, Any]:
     """What a record measures, without what came out."""
-    problem: dict[str, Any] = to_builtins(replace(record.measured, params=()))
-    problem |= {"params": record.built.params, "mask_digest": record.built.digest}
-    split = to_builtins(record.split) if record.split else {}
-    return problem | split | {"level": record.level, "asked": record.asked, "grad": record.grad, "simulated": record.simulated}
+    problem, built = asdict(record.measured), record.built
+    values = {"level": record.level, "asked": record.asked, **problem, "pass": problem.pop("pass_"), "params": built.params}
+    values |= {"mask_digest": built.digest, "seqlen_q": built.seqlen_q, "seqlen_k": built.seqlen_k, "grad": record.grad}
+    values |= asdict(record.split) if record.split else {"ranks": None}
+    return {name: value for name, value in (values | {"simulated": record.simulated}).items() if value is not None}

@@ -20,7 +20,7 @@ KEPT = (
 
 def converted(old: Fields) -> Fields:
     """A record of schema 2 in the fields of schema 3. Lengths of documents that were given are in masks.jsonl: `documents` is empty."""
-    given = old.get("given") or {}
+    given, times = _object(old, "given"), _object(old, "ms")
     problem = _part(Problem, old | given | {"params": list(map(list, given.get("params", {}).items()))})
     problem["documents"] = [] if given.get("documents") else None
     built = _part(BuiltMask, old)
@@ -29,17 +29,25 @@ def converted(old: Fields) -> Fields:
         "schema": 3,
         "problem": problem,
         "built": {"seqlen_q": old["seqlen"], "seqlen_k": old["seqlen"]} | built,
-        "flops": old.get("flops") or 1,
+        "flops": 1 if old.get("flops") is None else old["flops"],
         "planned_grad": given.get("grad", False),
         "memory": _part(Memory, old) or None,
         "energy": _part(Energy, old) or None,
         "over_ranks": _part(RankFigures, old) or None,
     }
-    if old.get("ms") is not None:
-        new["timed"] = _part(Times, old | old["ms"])
+    if times:
+        new["timed"] = _part(Times, old | times)
     if old.get("method") is not None:
         new["split"] = {"method": old["method"], "grid": old["grid"], "options": old.get("options") or ""}
     return new
+
+
+def _object(old: Fields, name: str) -> Fields:
+    """A nested object; empty where there is none."""
+    value = old.get(name)
+    if not isinstance(value, dict | None):
+        raise TypeError(f"Expected `object`, got `{type(value).__name__}` - at `$.{name}`")
+    return value or {}
 
 
 def _part(kind: type[Any], old: Fields) -> Fields:

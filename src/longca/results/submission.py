@@ -104,11 +104,18 @@ class Cleaner:
         self.texts: dict[str, dict[str, str]] = {field: {} for field in REVIEWED}  # by field, then by the text without numbers
 
     def __call__(self, value: T) -> T:
-        cleaned = {field: self._clean(item, field) for field, item in msgspec.to_builtins(value).items()}
         try:
-            return msgspec.convert(cleaned, type(value))
+            return msgspec.convert(self._parts(value), type(value))
         except msgspec.ValidationError as error:
             raise BadInput(f"a private word cannot be removed from the journal: {error}; give it without --private.") from error
+
+    def _parts(self, value: msgspec.Struct) -> dict[str, Any]:
+        """The fields of a struct and of those nested in it, cleaned; their names stay."""
+        parts = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+        return {
+            name: self._parts(part) if isinstance(part, msgspec.Struct) else self._clean(msgspec.to_builtins(part), name)
+            for name, part in parts.items()
+        }
 
     def _clean(self, value: Any, field: str) -> Any:
         if isinstance(value, str):

@@ -109,7 +109,7 @@ def by_trial(name: str, found: Found, device: str = "cpu") -> str:
 def by_run(name: str, found: Found) -> str:
     outcomes = timed(name, masks.causal(found.tokens), (Pass.FWD, Pass.BWD), found.dtype)
     wrong = [outcome for outcome in outcomes.values() if outcome.status is Status.WRONG]
-    assert all(outcome.ms is None for outcome in wrong)
+    assert all(outcome.timed is None for outcome in wrong)
     return wrong[0].reason if wrong else ""
 
 
@@ -230,4 +230,4 @@ def test_timed_calls_of_a_right_kernel_pass(name: str, passes: tuple[Pass, ...],
     load(name)
     outcomes = timed(name, masks.causal(150), passes, dtype)
     assert {pass_: outcome.status for pass_, outcome in outcomes.items()} == dict.fromkeys(passes, Status.OK)
-    assert not any(outcome.nondeterministic for outcome in outcomes.values())
+    assert not any(outcome.timed.nondeterministic for outcome in outcomes.values())

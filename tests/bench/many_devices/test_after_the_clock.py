@@ -78,14 +78,14 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def reason(outcomes: dict[Pass, Outcome], pass_: Pass) -> str:
     assert outcomes[pass_].status is Status.WRONG, outcomes
-    assert outcomes[pass_].ms is None
+    assert outcomes[pass_].timed is None
     return outcomes[pass_].reason
 
 
 def test_an_honest_method_passes_in_every_pass(measure: Any) -> None:
     methods.load_plugin(WRONG_METHODS)
     found = measure("honest_ring", clock=SHORT)
-    assert {pass_: (outcome.status, outcome.nondeterministic) for pass_, outcome in found.items()} == dict.fromkeys(
+    assert {pass_: (outcome.status, outcome.timed.nondeterministic) for pass_, outcome in found.items()} == dict.fromkeys(
         PASSES, (Status.OK, False)
     )
 
@@ -95,7 +95,7 @@ def test_an_honest_method_passes_in_every_pass(measure: Any) -> None:
 )
 def test_own_methods_pass_in_every_pass(method: str, dtype: str, measure: Any) -> None:
     found = measure(method, ranks=4, dtypes=(dtype,), clock=SHORT, seqlens=("150",), grid="2x2" if method in ("usp", "loongtrain") else "")
-    assert {pass_: (outcome.status, outcome.nondeterministic) for pass_, outcome in found.items()} == dict.fromkeys(
+    assert {pass_: (outcome.status, outcome.timed.nondeterministic) for pass_, outcome in found.items()} == dict.fromkeys(
         PASSES, (Status.OK, False)
     )
 
@@ -110,7 +110,7 @@ def test_and_with_softcap_and_sinks(method: str, grid: str, dtype: str, measure:
     found = measure(
         method, ranks=4, clock=SHORT, seqlens=("150",), grid=grid, masks=masks, params={"sliding_window_causal": {"w": 20}}, **model
     )
-    assert {pass_: (outcome.status, outcome.nondeterministic) for pass_, outcome in found.items()} == dict.fromkeys(
+    assert {pass_: (outcome.status, outcome.timed.nondeterministic) for pass_, outcome in found.items()} == dict.fromkeys(
         PASSES, (Status.OK, False)
     ), found
     assert "dsinks" in found[Pass.BWD].check
@@ -139,7 +139,7 @@ def test_a_method_that_reuses_its_output_is_wrong_before_it_is_timed(measure: An
 def test_bits_that_differ_on_one_rank_are_told_in_the_record(measure: Any) -> None:
     methods.load_plugin(WRONG_METHODS)
     found = measure("nondeterministic")[Pass.FWD]
-    assert (found.status, found.nondeterministic) == (Status.OK, True)
+    assert (found.status, found.timed.nondeterministic) == (Status.OK, True)
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_ranks_in_processes_agree_on_the_verdict_too(tmp_path: Path) -> None:
     found = {record.method: record for record in read(tmp_path).records}
     assert (found["right_at_first"].status, found["honest_ring"].status) == (Status.WRONG, Status.OK)
     assert found["right_at_first"].reason.startswith(f"rank 1: {LAST_WRONG}")
-    assert found["honest_ring"].nondeterministic is False
+    assert found["honest_ring"].timed.nondeterministic is False

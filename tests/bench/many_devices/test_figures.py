@@ -31,7 +31,7 @@ from longca.parallel.comm.base import Comm
 from longca.parallel.comm.local import World
 from longca.processes.ranks import RankFailed
 from longca.results.problem import Pass
-from longca.results.record import LevelName, Record, Status, TensorError
+from longca.results.record import Energy, LevelName, Memory, Record, Status, TensorError
 from longca.results.settings import ClockSettings
 from longca.text import format_duration, format_size
 
@@ -153,24 +153,25 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: ScriptedGrou
 def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = records(tmp_path, monkeypatch, ScriptedGroup())
     forward = found[Pass.FWD]
+    over = forward.over_ranks
     assert forward.times.median == 4.0
-    assert forward.tflops == pytest.approx(4 * masks.causal(64).area * 2 * 16 / 2 / 4.0 / 1e9)
-    assert forward.wait_share == 0.25  # 3 of 4 ms are the program without transfers
-    assert forward.imbalance == 1.5
-    assert (forward.mean_ms, forward.imbalance_ms) == (3.2, 1.25)  # medians of 2, 4, 3.2 ms, and of 4/2, 5/4, 4/3.2
+    assert forward.speed == pytest.approx(4 * masks.causal(64).area * 2 * 16 / 2 / 4.0 / 1e9)
+    assert over.wait_share == 0.25  # 3 of 4 ms are the program without transfers
+    assert over.imbalance == 1.5
+    assert (over.mean_ms, over.imbalance_ms) == (3.2, 1.25)  # medians of 2, 4, 3.2 ms, and of 4/2, 5/4, 4/3.2
     assert forward.backward_kind == "autograd"
     assert (forward.build_ms, forward.plan_ms, forward.compile_ms) == (2.0, 9.0, 3.0)
-    assert (forward.bytes_sent, forward.peak_gib_ranks, forward.peak_gib) == ([10, 11], [2.0, 3.0], 3.0)
+    assert (over.bytes_sent, forward.memory) == ([10, 11], Memory(3.0, [2.0, 3.0]))
     assert forward.check == {"out": TensorError(2.0, 4.0)}
     assert found[Pass.BWD].compile_ms == 26.0
-    assert (forward.clock_mhz, forward.watts) == (1500.0, 600.0)  # of the first rank
+    assert (forward.times.clock_mhz, forward.energy) == (1500.0, Energy(600.0))  # of the first rank
 
 
 def test_where_the_program_without_transfers_fails_only_the_wait_share_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = ScriptedGroup()
     group.without_transfers_ms = None
     forward = records(tmp_path, monkeypatch, group)[Pass.FWD]
-    assert (forward.status, forward.times.median, forward.wait_share) == (Status.OK, 4.0, None)
+    assert (forward.status, forward.times.median, forward.over_ranks.wait_share) == (Status.OK, 4.0, None)
 
 
 def test_an_impossible_time_leaves_no_figure_of_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,15 +56,16 @@ def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.Ca
     assert set(found) == {(method, which) for method in ("usp", "magi") for which in ("fwd", "bwd")}
     for (method, which), record in found.items():
         assert record.status == "ok", record.reason
-        assert (record.level, record.problem.ranks, record.grid) == ("cp", 4, "2x2" if method == "usp" else "1x4")
+        assert (record.level, record.problem.ranks, record.split.grid) == ("cp", 4, "2x2" if method == "usp" else "1x4")
         assert set(record.check) == {"out", "lse", "dq", "dk", "dv"}
-        assert len(record.bytes_sent) == 4
-        assert sum(record.bytes_sent) > 0
-        assert record.imbalance >= 1
-        assert 0 < record.mean_ms <= record.times.p80
-        assert record.imbalance_ms >= 1
-        assert 0 <= record.wait_share <= 1
-        assert record.tflops == pytest.approx(record.flops / 4 / record.times.median / 1e9, rel=1e-4), which
+        over = record.over_ranks
+        assert len(over.bytes_sent) == 4
+        assert sum(over.bytes_sent) > 0
+        assert over.imbalance >= 1
+        assert 0 < over.mean_ms <= record.times.p80
+        assert over.imbalance_ms >= 1
+        assert 0 <= over.wait_share <= 1
+        assert record.speed == pytest.approx(record.flops / 4 / record.times.median / 1e9, rel=1e-4), which
     capsys.readouterr()
     before = (tmp_path / "results.jsonl").read_bytes()
     assert main(asked) == 0
@@ -85,9 +86,9 @@ def test_block_patterns_are_checked_and_timed_on_real_ranks(tmp_path: Path) -> N
         assert set(record.check) == {"out", "lse", "dq", "dk", "dv"}
         assert (record.built.digest, record.built.area) == (mask.digest, mask.area)
         assert record.flops == 4 * mask.area * 2 * 32 * (1 if record.problem.pass_ is Pass.FWD else 2.5)
-        assert 1 <= record.imbalance < 1.5
+        assert 1 <= record.over_ranks.imbalance < 1.5
     own = [64 + 13, 128, 128, 128]  # eight blocks for four ranks, the last of 13 tokens
-    assert found["ring_allgather", "fwd"].bytes_sent == [3 * length * 2 * 4 * 32 * 4 for length in own]
+    assert found["ring_allgather", "fwd"].over_ranks.bytes_sent == [3 * length * 2 * 4 * 32 * 4 for length in own]
 
 
 @pytest.mark.slow
@@ -109,7 +110,7 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
     assert "out is off" in found["forgets"].reason
     assert "rank 1 did not answer within 8 s" in found["hangs"].reason
     assert "waiting for Godot" in found["hangs"].reason
-    assert all(record.timed is None and record.wait_share is None for method, record in found.items() if method != "plain_ring")
+    assert all(record.timed is None and record.over_ranks is None for method, record in found.items() if method != "plain_ring")
 
 
 CP = suites.Suite(level=LevelName.CP, kernels=("torch:chunked",), nproc=2, masks=("causal",), seqlens=("64",), heads=("2:1",))

@@ -107,14 +107,14 @@ def test_records_have_options_and_so_has_the_command_that_measures_them_again(tm
     asked = ["run", "--methods", "magi", *SHAPE, "--option", "stages=1,2", "--passes", "fwd", "--nproc", "2", "--budget", "0.02"]
     assert main([*asked, "--out", str(tmp_path)]) == 0
     results = read(tmp_path)
-    by_options = {record.options: record for record in results.records}
-    assert set(by_options) == {"stages=1", None}
+    by_options = {record.split.options: record for record in results.records}
+    assert set(by_options) == {"stages=1", ""}
     record = by_options["stages=1"]
     assert record.status == "ok", record.reason
     assert record.split_name == "magi 1x2 stages=1"
     command = reproduce.command(record, results.environment(record), results.masks)
     assert "--grid 1x2 --option stages=1 " in command
-    usual = reproduce.command(by_options[None], results.environment(record), results.masks)
+    usual = reproduce.command(by_options[""], results.environment(record), results.masks)
     assert "--grid 1x2 --option stages=2 " in usual  # a run would take one stage on one node
     again = command.split()[2:] if command.startswith("OMP") else command.split()[1:]
     assert main([*again, "--out", str(tmp_path)]) == 0  # the same key: nothing is measured twice

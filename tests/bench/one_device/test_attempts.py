@@ -179,7 +179,7 @@ def test_a_kernel_that_breaks_before_it_is_chosen_is_given_up_as_it_was_asked_fo
     workers, jobs = workers_and_jobs(tmp_path)
     found = [outcome for job in jobs for _, outcome in outcomes(job, workers)]
     assert len(fake.jobs) == 2 * STRIKES
-    assert all(outcome.status is Status.ERROR and outcome.ms is None for outcome in found)
+    assert all(outcome.status is Status.ERROR and outcome.timed is None for outcome in found)
     assert sum(outcome.reason.startswith("not tried, its process broke 3 times in a row") for outcome in found) == len(found) - 2 * STRIKES
 
 

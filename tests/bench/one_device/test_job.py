@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from msgspec.structs import replace
 
 from longca import masks
 from longca.bench.check import check as check_module
@@ -32,10 +31,10 @@ from longca.kernels import inputs as inputs_module
 from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
-from longca.results.problem import Pass
-from longca.results.record import LevelName, Outcome, Status
+from longca.results.problem import Pass, Problem
+from longca.results.record import LevelName, Memory, Outcome, Status
 from longca.results.settings import ClockSettings
-from made_cells import make_cell
+from made_cells import changed, make_cell
 
 CELL = make_cell(
     kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD
@@ -51,7 +50,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def cells(*passes: Pass, **changes: Any) -> list[Cell]:
-    return [replace(CELL, pass_=pass_, **changes) for pass_ in passes]
+    return [changed(CELL, pass_=pass_, **changes) for pass_ in passes]
 
 
 def run(session: Session, *passes: Pass, timed: bool = True, **changes: Any) -> dict[Pass, Outcome]:
@@ -111,12 +110,12 @@ def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatc
     assert calls == ["prepare", "prepare", "check"]  # the second time is that of planning
     assert [outcome.status for outcome in found.values()] == [Status.OK] * 3
     assert all(set(outcome.check or {}) == {"out", "lse", "dq", "dk", "dv"} for outcome in found.values())
-    assert all(outcome.ms and outcome.ms.n >= 3 and outcome.build_ms and outcome.plan_ms for outcome in found.values())
+    assert all(outcome.timed and len(outcome.timed.samples) >= 3 and outcome.build_ms and outcome.plan_ms for outcome in found.values())
 
 
 def test_where_nothing_is_timed_there_is_a_check_and_no_time(session: Session) -> None:
     found = run(session, Pass.FWD, Pass.BWD, timed=False)
-    assert [(outcome.status, outcome.ms) for outcome in found.values()] == [(Status.OK, None)] * 2
+    assert [(outcome.status, outcome.timed) for outcome in found.values()] == [(Status.OK, None)] * 2
     assert all(set(outcome.check or {}) == {"out", "lse", "dq", "dk", "dv"} for outcome in found.values())
 
 
@@ -186,7 +185,7 @@ def test_memory_of_earlier_jobs_that_is_freed_meanwhile_is_not_subtracted(
     gc.disable()
     try:
         garbage.add(Garbage())
-        assert run(session, Pass.FWD)[Pass.FWD].peak_gib == 2  # the prepared kernel, and what a call needs
+        assert run(session, Pass.FWD)[Pass.FWD].memory == Memory(2.0)  # the prepared kernel, and what a call needs
     finally:
         gc.enable()
 
@@ -288,10 +287,10 @@ def test_without_a_backward_forward_is_measured_alone(executor: InProcess, monke
 
 
 def test_a_wrong_backward_is_wrong_and_its_forward_is_measured(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, made, build = torch_attention._Plain.backward, list[Cell](), Cell.problem.build_mask
+    right, made, build = torch_attention._Plain.backward, list[Problem](), Problem.build_mask
     monkeypatch.setattr(torch_attention._Plain, "backward", lambda *given: tuple(grad * 1.01 for grad in right(*given)))
     job = job_of(*Pass)
-    monkeypatch.setattr(Cell, "build_mask", lambda cell: made.append(cell) or build(cell))
+    monkeypatch.setattr(Problem, "build_mask", lambda problem: made.append(problem) or build(problem))
     found = dict(outcomes(job, executor))
     assert [found[pass_].status for pass_ in Pass] == [Status.OK, Status.WRONG, Status.WRONG]
     assert "dq is off" in found[Pass.BWD].reason
@@ -306,7 +305,7 @@ def test_a_wrong_forward_is_wrong_in_every_pass(executor: InProcess, monkeypatch
     found = dict(outcomes(job_of(Pass.FWD, Pass.BWD), executor))
     assert [outcome.status for outcome in found.values()] == [Status.WRONG] * 2
     assert found[Pass.FWD].reason.startswith("out is off by ")
-    assert all(outcome.ms is None for outcome in found.values())
+    assert all(outcome.timed is None for outcome in found.values())
 
 
 def test_a_pass_that_fails_in_the_clock_costs_no_other_pass_its_figure(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +314,7 @@ def test_a_pass_that_fails_in_the_clock_costs_no_other_pass_its_figure(executor:
     found = dict(outcomes(job_of(*Pass), executor))
     assert [found[pass_].status for pass_ in Pass] == [Status.OK, Status.OK, Status.ERROR]
     assert found[Pass.BOTH].reason == "ZeroDivisionError: division by zero"
-    assert [found[pass_].ms is None for pass_ in Pass] == [False, False, True]
+    assert [found[pass_].timed is None for pass_ in Pass] == [False, False, True]
     assert executor.attempts == [(list(Pass), True)]
 
 
@@ -333,14 +332,14 @@ def test_a_backward_that_fails_from_some_call_on_leaves_the_forward_to_be_measur
     found = dict(outcomes(job_of(*Pass), executor))
     assert [found[pass_].status for pass_ in Pass] == [Status.OK, Status.ERROR, Status.ERROR]
     assert found[Pass.BWD].reason == "ZeroDivisionError: division by zero"
-    assert found[Pass.BWD].ms is None
+    assert found[Pass.BWD].timed is None
     assert executor.attempts == [(list(Pass), True), ([Pass.FWD], False)]
-    assert (found[Pass.FWD].grad, found[Pass.FWD].ms is not None) == (False, True)
+    assert (found[Pass.FWD].grad, found[Pass.FWD].timed is not None) == (False, True)
 
 
 def test_another_mask_than_planned_is_an_error_of_every_pass(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(Pass.FWD, Pass.BWD)
-    monkeypatch.setattr(Cell, "build_mask", lambda cell: masks.full(96))
+    monkeypatch.setattr(Problem, "build_mask", lambda problem: masks.full(96))
     found = dict(outcomes(job, executor))
     expected = f"the worker built another mask ({masks.full(96).digest}) than was planned ({masks.causal(96).digest})"
     assert [(outcome.status, outcome.reason) for outcome in found.values()] == [(Status.ERROR, expected)] * 2

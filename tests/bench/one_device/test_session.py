@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from longca.bench.one_device.messages import Chosen, GivenUp, WorkerJob
 from longca.bench.one_device.session import Session
-from longca.bench.plan.cell import Cell
 from longca.bench.run.outcomes import CellFailed
 from longca.errors import Refused
-from longca.results.problem import Pass
+from longca.results.problem import Pass, Problem
 from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 from made_cells import make_cell
@@ -27,9 +26,9 @@ def session() -> Session:
 
 
 def test_a_mask_is_built_once_for_all_kernels_of_a_problem(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest, built, build = CELL.problem.build_mask().digest, list[Cell](), Cell.problem.build_mask
-    monkeypatch.setattr(Cell, "build_mask", lambda cell: built.append(cell) or build(cell))
-    others = [replace(CELL, kernel="sdpa"), replace(CELL, pass_=Pass.BWD), replace(CELL, grad=False)]  # the last is a forward alone
+    digest, built, build = CELL.problem.build_mask().digest, list[Problem](), Problem.build_mask
+    monkeypatch.setattr(Problem, "build_mask", lambda problem: built.append(problem) or build(problem))
+    others = [replace(CELL, kernel="sdpa"), CELL.with_problem(pass_=Pass.BWD), replace(CELL, grad=False)]  # the last is a forward alone
     assert all(session.mask(cell, digest) is session.mask(CELL, digest) for cell in others)
     assert len(built) == 1
     assert (session.build_ms or 0) > 0

@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: S
     forward, backward = sorted(records, key=lambda record: record.problem.pass_ is Pass.BWD)
     assert (forward.status, backward.status) == (Status.OK, Status.ERROR)
     assert "exit code 9" in backward.reason
-    assert (forward.grad, forward.given.grad) == (False, True)
+    assert (forward.grad, forward.planned_grad) == (False, True)
 
 
 def test_a_forward_that_a_kernel_refuses_alone_is_not_timed(start_run: Start, tmp_path: Path, plugins: Path) -> None:
@@ -115,10 +116,10 @@ class ScriptedWorker:
         assert self._open
         return {"build": 2.0, "check": 1.0}
 
-    def run(self, job: dict[str, list[dict[str, object]]]) -> Iterator[Reply]:
+    def run(self, job: dict[str, list[dict[str, Any]]]) -> Iterator[Reply]:
         assert self._open
         cells = job["cells"]
-        yield from self._script([Pass(cell["pass_"]) for cell in cells], bool(cells[0]["grad"])) if cells else ()
+        yield from self._script([Pass(cell["problem"]["pass"]) for cell in cells], bool(cells[0]["grad"])) if cells else ()
 
 
 Script = Callable[[list[Pass], bool], Iterator[Reply]]
@@ -205,12 +206,12 @@ def test_a_sibling_that_answers_does_not_clear_a_variant(asked: tuple[str, ...],
     jobs_sent = []
 
     class Siblings(ScriptedWorker):
-        def run(self, job: dict[str, list[dict[str, object]]]) -> Iterator[Reply]:
+        def run(self, job: dict[str, list[dict[str, Any]]]) -> Iterator[Reply]:
             if not job["cells"]:
                 return
             jobs_sent.append(job)
             (cell,) = job["cells"]
-            kernel, odd = str(cell["kernel"]), int(str(cell["seqlen"])) % 2
+            kernel, odd = str(cell["kernel"]), int(cell["problem"]["seqlen"]) % 2
             chosen = kernel if ":" in kernel else "torch:plain" if odd else "torch:chunked"
             yield Chosen(chosen, False)
             if chosen == "torch:plain":

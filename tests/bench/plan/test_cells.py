@@ -13,7 +13,7 @@ from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite, find
 from longca.errors import BadInput
 from longca.processes import host_memory
-from longca.results.problem import Pass, Split
+from longca.results.problem import Pass, Problem, Split
 from longca.results.record import LevelName, MaskEntry
 from made_cells import make_cell
 from strategies import PAPER
@@ -104,7 +104,7 @@ def test_the_source_is_in_the_key_and_keys_stay() -> None:
     shape = dict(seqlen=32768, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16", pass_=Pass.FWD, seed=42, device="cuda")
     cell = make_cell(kernel="fa4", mask="uniform_block", params=(("b", 128), ("ratio", 0.2)), level=LevelName.SPARSE, **shape)  # type: ignore[arg-type]
     assert key(cell, "digest", "H200", {"torch": "2"}) == "718854936a2ddfa934b9"  # another one would measure every journal anew
-    others = [replace(cell, source=source) for source in ("nsa", "moba")]
+    others = [cell.with_problem(source=source) for source in ("nsa", "moba")]
     assert len({key(each, "digest", "H200", {"torch": "2"}) for each in (cell, *others)}) == 3
     assert all(through_json(each) == each for each in (cell, *others))
 
@@ -119,8 +119,8 @@ def test_keys_tell_measurements_apart_and_nothing_else() -> None:
     base = key(cell, "digest", "H200", {"torch": "2"})
     assert key(replace(cell), "digest", "H200", {"torch": "2"}) == base
     others = [
-        key(replace(cell, pass_=Pass.BWD), "digest", "H200", {"torch": "2"}),
-        key(replace(cell, dtype="fp16"), "digest", "H200", {"torch": "2"}),
+        key(cell.with_problem(pass_=Pass.BWD), "digest", "H200", {"torch": "2"}),
+        key(cell.with_problem(dtype="fp16"), "digest", "H200", {"torch": "2"}),
         key(cell, "other", "H200", {"torch": "2"}),
         key(cell, "digest", "H100", {"torch": "2"}),
         key(cell, "digest", "H200", {"torch": "3"}),
@@ -167,7 +167,7 @@ def test_parameters_that_show_the_same_are_two_cells_and_seeds_that_do_are_one()
 
 
 def test_lengths_without_the_memory_for_a_mask_are_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cell, "build_mask", lambda cell: pytest.fail(f"{cell.seqlen} tokens"))
+    monkeypatch.setattr(Problem, "build_mask", lambda problem: pytest.fail(f"{problem.seqlen} tokens"))
     with pytest.raises(BadInput, match=r"^100000000K tokens are too many: masks are made for up to 1G; give fewer\.$"):
         planned(replace(SMALL, seqlens=("100000000K",)))
     blocks = replace(SMALL, masks=("uniform_block",), params={"uniform_block": {"b": 64}}, seqlens=("1M",))

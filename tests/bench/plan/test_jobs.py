@@ -55,7 +55,7 @@ def test_what_is_left_to_do() -> None:
     """Everything without a record; failures again with --retry, what a rule skipped with --full, and neither otherwise."""
     entries = planned(replace(SMALL, passes=tuple(Pass), seeds=2))
     outcomes = {
-        Status.OK: Outcome(status=Status.OK, ms=Times(1.0, 1.0, 1.0, [1.0]), tflops=1.0),
+        Status.OK: Outcome(status=Status.OK, timed=Times(median=1.0, p20=1.0, p80=1.0, samples=[1.0], tflops=1.0)),
         **{status: Outcome(status=status, reason="O(S²) is too much") for status in (*sorted(RETRIED), Status.SKIPPED, Status.UNSUPPORTED)},
     }
     done = dict(zip(outcomes, entries, strict=False))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from longca.bench.plan.cell import LATER_FIELDS, Cell, fingerprint, key
+from longca.bench.plan.cell import fingerprint, key
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite, check, names, to_toml
 from longca.bench.plan.workload import model, with_model
@@ -16,12 +15,13 @@ from longca.cli import main
 from longca.errors import BadInput
 from longca.recommend.question import Question
 from longca.recommend.words import describe
-from longca.results.naming import Setting
 from longca.results.problem import Pass, Split
-from longca.results.record import SCHEMA, Environment, Record
+from longca.results.record import Environment, Record
 from longca.results.reproduce import command
+from longca.results.schema import decode_record
 from longca.text import parse_dims, parse_heads
 from made_cells import make_cell
+from report.made import line, make_record
 
 CELL = make_cell(
     kernel="torch", mask="causal", seqlen=64, heads_q=4, heads_kv=2, head_dim=8, head_dim_v=8, dtype="fp32", pass_=Pass.FWD,
@@ -30,15 +30,19 @@ CELL = make_cell(
 
 
 def test_cells_without_them_keep_the_keys_of_older_journals() -> None:
-    """The key is still that of a cell which has no such fields."""
-    old = [(field.name, field.type) for field in msgspec.structs.fields(Cell) if field.name not in LATER_FIELDS]
-    before = msgspec.defstruct("Cell", old, frozen=True, kw_only=True)(**{name: getattr(CELL, name) for name, _ in old})
-    assert key(CELL, "digest", "device", {"a": "1"}) == fingerprint(SCHEMA, before, "digest", "device", {"a": "1"})
+    """The key is that of a cell with all its fields side by side, and without these."""
+    before = {
+        "kernel": "torch", "mask": "causal", "seqlen": 64, "heads_q": 4, "heads_kv": 2, "head_dim": 8, "head_dim_v": 8, "dtype": "fp32",
+        "pass_": "fwd", "seed": 0, "params": [["w", 3], ["ratio", 0.25]], "documents": [60, 4], "distribution": None, "packing": None,
+        "deterministic": False, "grad": True, "device": "cpu", "level": "kernel", "source": "random",
+        "split": {"method": "usp", "ranks": 4, "grid": "2x2"},
+    }  # fmt: skip
+    assert key(CELL, "digest", "device", {"a": "1"}) == fingerprint(2, before, "digest", "device", {"a": "1"})
 
 
 @pytest.mark.parametrize("change", [{"softcap": 50.0}, {"sinks": True}, {"scale": 0.2}])
 def test_each_of_them_is_another_cell(change: dict[str, Any]) -> None:
-    other = msgspec.structs.replace(CELL, **change)
+    other = CELL.with_problem(**change)
     assert key(other, "digest", "device", {}) != key(CELL, "digest", "device", {})
 
 
@@ -95,16 +99,7 @@ def test_models_are_listed_with_what_they_have(capsys: pytest.CaptureFixture[str
 
 
 def record(**fields: Any) -> Record:
-    known: dict[str, Any] = dict(
-        status="unsupported", schema=SCHEMA, key="k", env="e", level="kernel", kernel="torch", asked="torch", mask="causal", params={},
-        mask_digest="d", seed=0, seqlen=64, heads_q=4, heads_kv=2, head_dim=8, head_dim_v=8, dtype="fp32", deterministic=False,
-    )  # fmt: skip
-    return msgspec.convert(known | {"pass": "fwd"} | fields, Record)
-
-
-def test_records_before_them_are_read_as_without() -> None:
-    old = record()
-    assert (old.problem.softcap, old.problem.sinks, old.problem.scale) == (0.0, False, 0.0)
+    return decode_record(line(make_record(**fields)).encode())
 
 
 def test_the_command_asks_for_them_again() -> None:
@@ -114,9 +109,8 @@ def test_the_command_asks_for_them_again() -> None:
 
 
 def test_titles_name_them_where_they_are_not_the_usual_ones() -> None:
-    plain = Setting("H200", "kernel", 4, 2, 8, 8, "bf16", False)
-    assert plain.title == "H200 · kernel · 4:2 heads of 8 · bf16"
-    assert msgspec.structs.replace(plain, softcap=50.0, sinks=True).title == "H200 · kernel · 4:2 heads of 8 · bf16 · softcap 50 · sinks"
+    assert CELL.problem.title == "4:2 heads of 8 · fp32"
+    assert CELL.with_problem(softcap=50.0, sinks=True).problem.title == "4:2 heads of 8 · fp32 · softcap 50 · sinks"
 
 
 def test_a_question_about_them_is_not_answered_by_records_without() -> None:

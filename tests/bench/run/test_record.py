@@ -14,13 +14,12 @@ from longca.bench.run.record import MEASURED, make_record
 from longca.kernels.base import Case
 from longca.results import metrics
 from longca.results.problem import Pass, Split
-from longca.results.record import Given, LevelName, Outcome, Record, Status, Times
+from longca.results.record import Energy, LevelName, Memory, Outcome, RankFigures, Status, Times
 from made_cells import make_cell
 
-SHAPE = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32"}
-CELL = make_cell(kernel="torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD, **SHAPE)  # type: ignore[arg-type]
+CELL = make_cell(kernel="torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD)
 HONEST = Timing((3.5, 3.5, 3.5), host_bound=False, call_ms=0.1, stop="target")
-TIMES = Times(1.0, 1.0, 1.0, [1.0])
+TIMES = Times(median=1.0, p20=1.0, p80=1.0, samples=[1.0], tflops=1.0)
 
 
 def planned(cell: Cell = CELL) -> Planned:
@@ -39,7 +38,7 @@ def test_faster_than_the_device_is_invalid_and_has_no_time() -> None:
     outcome = timed_outcome(impossible, mask, case, Pass.FWD, "NVIDIA H200", grad=False)
     assert (outcome.status, outcome.grad) == (Status.INVALID, False)
     assert "above the 989" in outcome.reason
-    assert (outcome.ms, outcome.tflops) == (None, None)
+    assert outcome.timed is None
     assert timed_outcome(impossible, mask, case, Pass.FWD, "an unknown device").status is Status.OK
     assert timed_outcome(impossible, mask, case, Pass.FWD, "NVIDIA H200", ranks=4).status is Status.OK  # of four that share the work
 
@@ -48,59 +47,53 @@ def test_figures_are_the_samples_own() -> None:
     mask, case = masks.causal(100), Case(100, 100, 4, 2, 16, 16)
     timing = Timing((3.0, 1.0, 2.0, 5.0, 4.0), host_bound=True, call_ms=0.5, stop="budget", clock_mhz=1500.0, watts=300.0)
     outcome = timed_outcome(timing, mask, case, Pass.BWD, "NVIDIA H200", joules=7.0)
-    assert outcome.ms == Times(3.0, 2.0, 4.0, [3.0, 1.0, 2.0, 5.0, 4.0], 5, timing.spread, "budget")
-    assert (outcome.noisy, outcome.host_bound, outcome.call_ms) == (True, True, 0.5)
-    assert (outcome.clock_mhz, outcome.watts, outcome.joules) == (1500.0, 300.0, 7.0)
+    timed = outcome.timed
+    assert timed is not None
+    assert (timed.median, timed.p20, timed.p80, timed.samples) == (3.0, 2.0, 4.0, [3.0, 1.0, 2.0, 5.0, 4.0])
+    assert (timed.spread, timed.stop, timed.noisy, timed.host_bound, timed.call_ms) == (timing.spread, "budget", True, True, 0.5)
+    assert (timed.clock_mhz, outcome.energy) == (1500.0, Energy(watts=300.0, joules=7.0))
     work = 5 * 2 * 5050 * 4 * 16  # five products of 5,050 pairs of 4 heads of 16
-    assert outcome.tflops == pytest.approx(work / 3e-3 / 1e12)
-    assert outcome.mfu == pytest.approx(outcome.tflops / 989)
+    assert timed.tflops == pytest.approx(work / 3e-3 / 1e12)
+    assert timed.mfu == pytest.approx(timed.tflops / 989)
 
 
 def test_one_sample_is_noisy_and_has_no_spread() -> None:
     timing = Timing((3.5,), host_bound=False, call_ms=0.1, stop="most")
     message = to_message(timed_outcome(timing, masks.full(64), Case(64, 64, 4, 2, 16, 16), Pass.FWD, "a CPU"))
-    assert (message["ms"]["spread"], message["noisy"]) == (None, True)
+    assert message["timed"]["spread"] is None
+    assert message["timed"]["noisy"]
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
 def test_a_time_exists_only_where_the_status_is_ok(status: Status) -> None:
-    measured = dict.fromkeys(MEASURED, 1.0) | {"ms": TIMES}
-    failed, ok = (make_record(planned(), Outcome(status=each, **measured), "env") for each in (status, Status.OK))  # type: ignore[arg-type]
+    measured = Outcome(status=status, compile_ms=1.0, timed=TIMES, memory=Memory(1.0), energy=Energy(1.0), over_ranks=RankFigures())
+    failed = make_record(planned(), measured, "env")
     assert all(getattr(failed, field) is None for field in MEASURED)
-    assert all(getattr(ok, field) == measured[field] for field in MEASURED)
-
-
-def test_a_figure_of_an_outcome_is_measured_unless_it_is_known_before() -> None:
-    """So a new metric does not survive in the record of a cell that failed."""
-    times = {"ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms"}
-    of_ranks = {"imbalance", "mean_ms", "imbalance_ms", "bytes_sent", "peak_gib_ranks", "wait_share"}
-    of_simulations = {"exposed_share", "hidden_share"}
-    of_calls = {"nondeterministic"}
-    assert set(MEASURED) == times | of_ranks | of_simulations | of_calls
+    measured.status = Status.OK
+    ok = make_record(planned(), measured, "env")
+    assert all(getattr(ok, field) == getattr(measured, field) for field in MEASURED)
 
 
 def test_a_record_holds_what_was_asked_for_and_what_ran() -> None:
-    cell = make_cell(kernel="sdpa", mask="sliding_window", seqlen=96, pass_=Pass.FWD, params=(("w", 9),), seed=7, **SHAPE)  # type: ignore[arg-type]
-    record = make_record(planned(cell), Outcome(status=Status.OK, variant="math", ms=TIMES, tflops=1.0), "env")
+    cell = make_cell(kernel="sdpa", mask="sliding_window", seqlen=96, pass_=Pass.FWD, params=(("w", 9),), seed=7)
+    record = make_record(planned(cell), Outcome(status=Status.OK, variant="math", timed=TIMES), "env")
     mask = cell.problem.build_mask()
     assert (record.kernel, record.asked, record.variant, record.label) == ("sdpa", "sdpa", "math", "sdpa:math")
-    assert (record.built.params, record.given) == ({"w": 9}, Given(params={"w": 9}, grad=True))
+    assert (record.problem, record.built.params, record.planned_grad) == (cell.problem, {"w": 9}, True)
     assert (record.built.digest, record.built.area, record.flops) == (
         mask.digest,
         mask.area,
         metrics.flops(mask, cell.case(mask), Pass.FWD),
     )
-    assert (record.versions, record.problem.source, record.method) == ({"torch": "2"}, None, None)
+    assert (record.versions, record.split) == ({"torch": "2"}, None)
     asked = make_record(planned(), Outcome(status=Status.ERROR, reason="no"), "env")
     assert (asked.kernel, asked.asked, asked.variant) == ("torch", "torch:plain", "plain")  # what was asked for, where nothing ran
 
 
 def test_a_record_of_many_ranks_has_both_versions_of_code() -> None:
-    cell = make_cell(
-        kernel="torch", mask="causal", seqlen=96, pass_=Pass.FWD, level=LevelName.CP, ranks=4, split=Split("usp", "2x2"), **SHAPE
-    )  # type: ignore[arg-type]
+    cell = make_cell(kernel="torch", mask="causal", seqlen=96, pass_=Pass.FWD, level=LevelName.CP, ranks=4, split=Split("usp", "2x2"))
     record = make_record(planned(cell), Outcome(status=Status.UNSUPPORTED, reason="no"), "env")
-    assert (record.method, record.problem.ranks, record.grid) == ("usp", 4, "2x2")
+    assert (record.split, record.problem.ranks) == (Split("usp", "2x2"), 4)
     assert record.versions == {"torch": "2", "code": "abc", "method_code": "def"}
 
 
@@ -108,11 +101,4 @@ def test_a_mask_that_shows_nothing_has_a_record() -> None:
     """Its work is 0, and a record's work is 1 or more, so that a speed can be given."""
     entry = planned()
     empty = Planned(entry.cell, entry.key, type(entry.mask)(digest="d", mask="causal", seqlen_q=1, seqlen_k=1, area=0, bands=[]), {})
-    assert make_record(empty, Outcome(status=Status.OK, ms=TIMES, tflops=1.0), "env").flops == 1
-
-
-def test_what_a_rule_skipped_is_not_what_a_kernel_refused() -> None:
-    records: list[Record] = [
-        make_record(planned(), Outcome(status=status, reason="O(S²)"), "env") for status in (Status.SKIPPED, Status.UNSUPPORTED)
-    ]
-    assert [(record.status.value, record.reason) for record in records] == [("skipped", "O(S²)"), ("unsupported", "O(S²)")]
+    assert make_record(empty, Outcome(status=Status.OK, timed=TIMES), "env").flops == 1

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from longca.bench.plan.catalogue import Catalogue, Entry
-from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
@@ -22,12 +21,13 @@ from longca.errors import BadInput
 from longca.results import metrics
 from longca.results.files import read_masks, read_results
 from longca.results.journal import Journal
-from longca.results.problem import Pass
+from longca.results.problem import Pass, Problem
 from longca.results.record import Outcome, Record, Status, TensorError, Times
 from longca.results.settings import ClockSettings
 
 SUITE = Suite(masks=("causal",), seqlens=(64, 65), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",), dtypes=("fp32",))
-OK = Outcome(status=Status.OK, ms=Times(1.0, 1.0, 1.0, [1.0]), check={"out": TensorError(0.1, 1.0)})  # the speed is the cell's
+TIMES = Times(median=1.0, p20=1.0, p80=1.0, samples=[1.0], tflops=1.0)
+OK = Outcome(status=Status.OK, timed=TIMES, check={"out": TensorError(0.1, 1.0)})  # the speed is the cell's
 REFUSED = Outcome(status=Status.UNSUPPORTED, reason="no")
 
 
@@ -43,9 +43,9 @@ class Answering:
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         self.asked.append(job)
         for entry in job.planned:
-            work = make_record(entry, REFUSED, "e").flops or 0
-            speed = metrics.tflops(work, 1.0) if self.outcome.ms else None
-            yield entry.cell.problem.pass_, replace(self.outcome, tflops=speed)
+            work = make_record(entry, REFUSED, "e").flops
+            timed = replace(self.outcome.timed, tflops=metrics.tflops(work, 1.0)) if self.outcome.timed else None
+            yield entry.cell.problem.pass_, replace(self.outcome, timed=timed)
 
     def start(self, jobs: Iterable[Job]) -> None: ...
 
@@ -82,8 +82,8 @@ def run(level: Answered, out: Path, **settings: bool) -> Finished:
 
 def test_a_run_builds_each_mask_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To plan it; whoever measures it builds it for himself. Records and masks.jsonl need it no more, however many lie between."""
-    built, build = list[Cell](), Cell.problem.build_mask
-    monkeypatch.setattr(Cell, "build_mask", lambda cell: built.append(cell) or build(cell))
+    built, build = list[Problem](), Problem.build_mask
+    monkeypatch.setattr(Problem, "build_mask", lambda problem: built.append(problem) or build(problem))
     suite = replace(SUITE, masks=("uniform_block", "causal_document"), seeds=(90, 91, 92), seqlens=(300, 301))
     entries = plan(Answered(suite=suite).cells(()), "a CPU", {"kk": {"code": "one"}})
     with Journal(tmp_path) as journal:
@@ -92,9 +92,9 @@ def test_a_run_builds_each_mask_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
             journal.add_mask(entry.mask)
         assert runner.execute(make_jobs(entries), Answering(), journal, "here", Answering()) == (0, False)
     assert len(journal.records) == len(entries) == 2 * 2 * 3 * 2
-    assert len(built) == len({entry.cell.problem for entry in entries}) == 12
+    assert len(built) == len({entry.cell.problem.every_pass for entry in entries}) == 12
     for entry in entries:
-        mask, record = build(entry.cell), journal.records[entry.key]
+        mask, record = build(entry.cell.problem), journal.records[entry.key]
         assert record.flops == metrics.flops(mask, entry.cell.case(mask), entry.cell.problem.pass_)
         assert (record.built.params, record.built.seqlen_q, record.built.area) == (mask.params, mask.seqlen_q, mask.area)
     assert {entry.digest for entry in read_masks(tmp_path).entries} == {entry.mask.digest for entry in entries}

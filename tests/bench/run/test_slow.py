@@ -33,8 +33,8 @@ class Timed(Answering):
         self.asked.append(job)
         for entry in job.planned:
             ms = self.ms[entry.cell.kernel, entry.cell.problem.pass_]
-            speed = metrics.tflops(make_record(entry, REFUSED, "e").flops or 0, ms)
-            yield entry.cell.problem.pass_, replace(OK, ms=Times(ms, ms, ms, [ms]), tflops=speed)
+            speed = metrics.tflops(make_record(entry, REFUSED, "e").flops, ms)
+            yield entry.cell.problem.pass_, replace(OK, timed=Times(median=ms, p20=ms, p80=ms, samples=[ms], tflops=speed))
 
 
 class TimedLevel(Level):

@@ -6,8 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from msgspec.structs import replace
-
 from longca.bench.plan.cell import Cell
 from longca.results.record import NEVER_RAN, Record, Status
 
@@ -26,7 +24,7 @@ class TimeLeft:
     def __init__(self, estimates: Mapping[str, float], cells: Mapping[str, Cell], now: Callable[[], float] = time.monotonic) -> None:
         """Seconds of each cell by its key, and the cell."""
         self._estimates, self._now = dict(estimates), now
-        self._lines = {key: replace(cell, seqlen=0, seed=0, documents=None) for key, cell in cells.items()}
+        self._lines = {key: cell.with_problem(seqlen=1, seed=0, documents=None) for key, cell in cells.items()}
         self._seeds: defaultdict[Cell, set[int]] = defaultdict(set)
         for key, cell in cells.items():
             self._seeds[self._lines[key]].add(cell.problem.seed)
