@@ -22,8 +22,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from longca.recommend.answer import Answer, Choice
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, Choice, recommend
+from longca.recommend.rank import recommend
 from longca.results.metrics import median
 from longca.results.reading import Results, read_some
 from longca.results.record import Pass, Record

@@ -15,8 +15,8 @@ from longca.api.values import document_lengths
 from longca.bench.plan.workload import model as find_model
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
+from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question, parse_fields
-from longca.recommend.rank import Answer, Choice, Pair
 from longca.recommend.table import NoRecord, table
 from longca.results.naming import cluster_name
 from longca.results.reading import Results

@@ -15,7 +15,7 @@ from longca.cli._tables import show_parts
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
-    from longca.recommend.rank import Answer
+    from longca.recommend.answer import Answer
 
 HELP = "recommend a kernel, or a method on many GPUs, from measured records; exit code 4 if there is no answer"
 EXAMPLES = (

@@ -11,9 +11,10 @@ from typing import Any
 from longca import masks
 from longca.errors import LongcaError
 from longca.recommend import shipped
+from longca.recommend.answer import Answer
 from longca.recommend.match import is_device, is_single_rank, other_params
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, recommend
+from longca.recommend.rank import recommend
 from longca.results.naming import cluster_name
 from longca.results.points import grouped
 from longca.results.reading import Results

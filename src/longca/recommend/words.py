@@ -9,10 +9,10 @@ from typing import Any
 
 from longca.errors import LongcaError
 from longca.kernels import registry
+from longca.recommend.answer import Answer, Choice, ModelNote
 from longca.recommend.commands import CLUSTER, ask_command, simulate_command
 from longca.recommend.match import Near
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, Choice, ModelNote
 from longca.results.points import grouped
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
 from longca.results.record import Pass
