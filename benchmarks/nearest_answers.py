@@ -113,8 +113,8 @@ def _other_documents(results: Results) -> Iterable[Asked]:
     seeds = [record for record in results.records if record.seed != SEED]
     for question in _questions(seeds):
         for seed in sorted({SEED, *(record.seed for record in seeds)}):
-            own = replace(question, documents=tuple(question.build(seed).documents)) if "documents" in vars(question) else question
-            yield Asked(own, seed, lambda record, asked=seed: record.seed != asked)
+            documents = tuple(question.build(seed).documents or ())
+            yield Asked(replace(question, documents=documents), seed, lambda record, asked=seed: record.seed != asked)
 
 
 def _shape(of: Record | Question) -> tuple[int, int, int, int]:
@@ -146,8 +146,7 @@ def _texts(questions: Iterable[Asked], results: Results, rule: Rule) -> list[str
 
 def _truth(question: Question, results: Results) -> dict[str, Choice]:
     """The measured times by kernel, the fastest first."""
-    drawn = replace(question, documents=()) if "documents" in vars(question) else question
-    return {choice.name: choice for choice in recommend(replace(drawn, exact=True), results).choices}
+    return {choice.name: choice for choice in recommend(replace(question, documents=(), exact=True), results).choices}
 
 
 if __name__ == "__main__":

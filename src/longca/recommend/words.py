@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from longca.errors import LongcaError
@@ -226,8 +227,8 @@ def _commands(answer: Answer) -> list[str]:
         many = f" on {question.gpus} GPUs (under torchrun or srun on several nodes)" if question.gpus > 1 else ""
         lines += [f"to measure it{many}: {command}", f"then: {ask_command(question)}"]
     if not answer.ways and not answer.out and (simulation := simulate_command(question)):
-        cluster = f" --cluster {CLUSTER}" if question.cluster is None else ""
-        lines += [f"to simulate it without GPUs: {simulation}", f"then: {ask_command(question)}{cluster}"]
+        asked = replace(question, cluster=question.cluster or CLUSTER)
+        lines += [f"to simulate it without GPUs: {simulation}", f"then: {ask_command(asked)}"]
     return lines + _installing(answer)
 
 
