@@ -24,7 +24,7 @@ from longca.bench.clock.clock import Call, measure, nothing
 from longca.bench.clock.timers import CudaTimer
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.results.settings import ClockSettings
 
 SPIN_MS = (0.5, 2.0, 10.0)

@@ -19,9 +19,9 @@ from collections import Counter
 from pathlib import Path
 
 from longca import devices
-from longca.compare.describe import change, describe_cells
 from longca.compare.journals import Comparison, compare
 from longca.compare.verdicts import Verdict, decide
+from longca.compare.words import change, describe_cells
 
 MOST_ALARMS = 0.01
 ENOUGH_DECIDED = 0.5

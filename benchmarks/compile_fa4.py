@@ -101,7 +101,9 @@ def main() -> int:
             with suppress(Refused):  # as the run will say itself
                 compile_for(cell)
             made = len(list(args.cache.rglob("*.o")))
-            print(f"\r{cell.mask} {cell.seqlen}: {made} kernels, {time.monotonic() - start:.0f} s\033[K", end="", flush=True)
+            print(
+                f"\r{cell.problem.mask} {cell.problem.seqlen}: {made} kernels, {time.monotonic() - start:.0f} s\033[K", end="", flush=True
+            )
         print()
     except LongcaError as error:
         print(f"compile_fa4: {error}", file=sys.stderr)

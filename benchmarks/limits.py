@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from longca.results.limits import DENSE, Limits
 from longca.results.points import grouped
+from longca.results.problem import Pass
 from longca.results.reading import Results, read_some
-from longca.results.record import Pass, Record
+from longca.results.record import Record
 from longca.text import format_size, parse_size
 
 
@@ -34,7 +35,7 @@ def standings(results: Results) -> Iterable[Standing]:
     """The fastest kernel on every static mask, length and pass of one device, beside the limit."""
     limits = Limits(results)
     known = [Standing(record, limit) for record in results.records if (limit := limits.of(record)) is not None]
-    for group in grouped(known, lambda standing: (standing.best.mask_digest, standing.best.pass_, standing.limit)).values():
+    for group in grouped(known, lambda standing: (standing.best.built.digest, standing.best.problem.pass_, standing.limit)).values():
         yield max(group, key=lambda standing: standing.share)
 
 
@@ -51,9 +52,11 @@ def main() -> None:
     args = parser.parse_args()
     seqlen = parse_size(args.seqlen)
     found = list(standings(read_some(args.journals)))
-    table = {(standing.best.mask, standing.best.pass_): standing for standing in found if standing.best.seqlen == seqlen}
+    table = {
+        (standing.best.problem.mask, standing.best.problem.pass_): standing for standing in found if standing.best.problem.seqlen == seqlen
+    }
     if not table:
-        lengths = ", ".join(format_size(length) for length in sorted({standing.best.seqlen for standing in found}))
+        lengths = ", ".join(format_size(length) for length in sorted({standing.best.problem.seqlen for standing in found}))
         parser.exit(2, f"no mask has a time at {args.seqlen}; there are times at {lengths or 'no length'}.\n")
     dense = {pass_: standing.limit for (mask, pass_), standing in table.items() if mask == DENSE}
     print(f"{format_size(seqlen)} tokens, TFLOP/s; dense speed", " / ".join(f"{dense[pass_]:.0f}" for pass_ in Pass if pass_ in dense))

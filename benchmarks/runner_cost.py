@@ -20,7 +20,8 @@ from longca.bench.plan.suite import Suite
 from longca.bench.run import environment, runner
 from longca.bench.run.campaign import plan_level
 from longca.results.journal import Journal
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 from longca.results.settings import ClockSettings
 
 MOST_S, MOST_MIB = 0.3, 20.0

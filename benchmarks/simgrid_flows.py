@@ -19,7 +19,7 @@ from longca import masks
 from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.comm.trace import Event
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.simulate.cluster import Algorithm, Cluster, Operations, find
 from longca.simulate.costs import attention_s, memory_s
 from longca.simulate.programs import Programs

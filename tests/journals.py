@@ -7,7 +7,7 @@ from typing import Any
 
 from longca import masks
 from longca.masks import Mask
-from report.made import ENVIRONMENT
+from report.made import ENVIRONMENT, line
 
 Record = dict[str, Any]
 Write = Callable[..., Path]
@@ -28,7 +28,7 @@ def writer(home: Path) -> Write:
     def write(name: str, records: Iterable[Record], environment: Record | None = None) -> Path:
         folder = home / name
         folder.mkdir()
-        (folder / "results.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        (folder / "results.jsonl").write_text("".join(map(line, records)))
         (folder / "env.json").write_text(json.dumps({"e": ENVIRONMENT | (environment or {})}))
         (folder / "masks.jsonl").write_text("".join(mask_line(masks.build(mask, 8192, seed=0)) for mask in ("causal", "causal_document")))
         return folder

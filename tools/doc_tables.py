@@ -11,6 +11,7 @@ marks.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,23 +21,26 @@ from pathlib import Path
 
 from journal_tables import TABLES as JOURNALS
 from measured_tables import TABLES as MEASURED
-from measured_tables import figure
+from measured_tables import at_least, figure
 from ranks_tables import TABLES as RANKS
 from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
 
 from longca import masks
 from longca.cli import main as longca_main
+from longca.results.problem import Pass
 from longca.results.reading import read
-from longca.results.record import Pass, Record, Status
+from longca.results.record import Record, Status
 from longca.text import format_size
 
 ROOT = Path(__file__).parents[1]
-SEQLEN = 32768
+SEQLEN, SHORTEST = 32768, 8192
+GOAL = 0.98  # of the fastest kernel's speed, for `best`
 RECOMMEND = "longca recommend --mask causal_document --seqlen 32K"
 EXPLAIN = "longca explain --mask causal_document --seqlen 32K --device H200"
 PASSES = (Pass.FWD, Pass.BWD)
 SHORT = ("full", "causal", "sliding_window_causal", "causal_document", "share_question", "global_sliding_window", "block_causal_document")
 NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")  # kernels that know the mask itself
+ANY_MASK = ("fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
 BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
 BLOCKS = {"full": "dense", "uniform_block": "{}, ratio {:g}", "variable_block": "variable, {} on average, ratio {:g}"}
 SELECTED = ("nsa", "moba")  # sources of patterns that queries and keys select
@@ -87,7 +91,8 @@ def dense_in_short() -> str:
             fastest, native = (" / ".join(filter(None, (_best(speeds, own, which) for which in PASSES))) for own in (every, NATIVE))
             any_mask = (_both(speeds, label) for label in ("fa4:bands", _interval(speeds), "flex"))
             rows.append([mask, fastest, native or "none", *any_mask])
-    return _table(["mask", "fastest forward / backward", "fastest with native support", "fa4:bands", "cudnn_flex", "flex"], rows)
+    table = _table(["mask", "fastest forward / backward", "fastest with native support", "fa4:bands", "cudnn_flex", "flex"], rows)
+    return f"{table}\n\n{_against_native()}"
 
 
 def dense() -> str:
@@ -96,13 +101,45 @@ def dense() -> str:
     for mask, (speeds, density) in _dense().items():
         cells = [_both(speeds, _interval(speeds) if name == "cudnn_flex" else name) for name in kernels]
         rows.append([mask, f"{density:.3f}", *cells])
-    return _table(["mask", "density", *kernels], rows)
+    forward, backward = (at_least(_least_over(("flex",), pass_=pass_)) for pass_ in PASSES)
+    against_flex = (
+        f"On every mask and at every length it is at least {forward} times as fast as flex forward, and {backward} times backward."
+    )
+    return f"{_table(['mask', 'density', *kernels], rows)}\n\n{_against_native()}\n{against_flex}"
+
+
+def _against_native() -> str:
+    least = at_least(_least_over(NATIVE, shortest=SHORTEST))
+    better = f"From {format_size(SHORTEST)} tokens on, the better of `fa4:bands` and `cudnn_flex` is at least {least} times as fast"
+    return f"{better} as the best kernel with native support for the mask."
+
+
+def _least_over(others: Iterable[str], pass_: Pass | None = None, shortest: int = 0) -> float:
+    """The least that the best kernel for any mask has of the best of the others' speed, over all masks and lengths of the paper's grid."""
+    cells: dict[tuple[object, ...], dict[str, float]] = {}
+    for record in read(ROOT / "results/h200/paper-kernel").records:
+        if record.ok and record.problem.seqlen >= shortest and pass_ in (None, record.problem.pass_):
+            cells.setdefault((record.problem.mask, record.problem.seqlen, record.problem.pass_), {})[record.label] = record.speed
+    both = ([[own[name] for name in kernels if name in own] for kernels in (ANY_MASK, others)] for own in cells.values())
+    return min(max(mine) / max(theirs) for mine, theirs in both if theirs)
+
+
+def best() -> str:
+    """How the kernel `best` compares with all others, in turns."""
+    rows = [json.loads(line) for line in (ROOT / "results/h200/best_of_all.jsonl").read_text().splitlines()]
+    least, second, *_ = sorted(rows, key=lambda row: row["ratio"])
+    reached = sum(row["ratio"] >= GOAL for row in rows)
+    where = f"{least['pass']} of `{least['mask']}` at {format_size(least['seqlen'])}, with a spread of {100 * least['spread']:.1f} %"
+    return (
+        f"{reached} of {len(rows)} rows reach {GOAL} times the speed of the fastest kernel.\n"
+        f"The smallest ratio is {least['ratio']:.3f} ({where}), and the next one {second['ratio']:.3f}."
+    )
 
 
 def sparse() -> str:
     rows: dict[tuple[int, str, int, float], dict[tuple[str, str], Record]] = {}
     for record, name, size in _random_blocks():
-        _add(rows.setdefault((record.heads_kv, record.mask, size, record.params.get("ratio", 1.0)), {}), name, record)
+        _add(rows.setdefault((record.problem.heads_kv, record.problem.mask, size, record.built.params.get("ratio", 1.0)), {}), name, record)
     named = [
         [BLOCKS[mask].format(size, ratio), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
         for (heads_kv, mask, size, ratio), speeds in sorted(rows.items())
@@ -115,13 +152,13 @@ def selected() -> str:
     rows: dict[str, dict[tuple[str, str], Record]] = {}
     for source in ("random", *SELECTED):
         for record in _measured("paper-sparse", source):
-            if record.mask == "causal":
+            if record.problem.mask == "causal":
                 _add(rows.setdefault("dense", {}), "fa4:blocks", record)
             elif source in SELECTED:
-                size = int(record.params.get("b") or record.params["avg"])
-                if (record.mask, size) in LIKE_OTHERS:
+                size = int(record.built.params.get("b") or record.built.params["avg"])
+                if (record.problem.mask, size) in LIKE_OTHERS:
                     continue
-                blocks = BLOCKS[record.mask].format(size, record.params["ratio"])
+                blocks = BLOCKS[record.problem.mask].format(size, record.built.params["ratio"])
                 _add(rows.setdefault(f"{source}, {blocks}", {}), record.label, record)
     table = [
         [blocks, *(_both(speeds, name) for name in SELECTED_KERNELS), _gains(rows["dense"], speeds, SELECTED_KERNELS)]
@@ -134,8 +171,8 @@ def sparse_lengths() -> str:
     """Random patterns of the least ratio with grouped heads, by their length."""
     rows: dict[tuple[int, str, int], dict[tuple[str, str], Record]] = {}
     for record, name, size in _random_blocks(LENGTHS):
-        if record.heads_kv == 8 and record.params.get("ratio", LEAST) == LEAST:
-            _add(rows.setdefault((record.seqlen, record.mask, size), {}), name, record)
+        if record.problem.heads_kv == 8 and record.built.params.get("ratio", LEAST) == LEAST:
+            _add(rows.setdefault((record.problem.seqlen, record.problem.mask, size), {}), name, record)
     table = []
     for (seqlen, mask, size), speeds in sorted(rows.items()):
         figures = [_both(speeds, name) for name in LENGTHS_KERNELS]
@@ -147,8 +184,8 @@ def sparse_lengths() -> str:
 def _random_blocks(seqlens: Iterable[int] = (SEQLEN,)) -> Iterator[tuple[Record, str, int]]:
     """The records of random patterns and of the dense mask, with the kernel's column and the size of blocks; 0: dense."""
     for record in _measured("paper-sparse", seqlens=seqlens):
-        size = int(record.params.get("b") or record.params.get("avg") or 0)
-        if record.mask in BLOCKS and (record.mask, size) not in LIKE_OTHERS:
+        size = int(record.built.params.get("b") or record.built.params.get("avg") or 0)
+        if record.problem.mask in BLOCKS and (record.problem.mask, size) not in LIKE_OTHERS:
             yield record, "fa4:blocks" if record.label == "fa4:native" else record.label, size
 
 
@@ -188,25 +225,27 @@ def _printed(command: str) -> list[str]:
 def _measured(name: str, source: str = "random", seqlens: Iterable[int] = (SEQLEN,)) -> Iterable[Record]:
     """What has a time; of block patterns, those of this source."""
     journal = read(ROOT / "results" / "h200" / name).records
-    records = [record for record in journal if record.seqlen in seqlens and record.pattern_source == source]
+    records = [record for record in journal if record.problem.seqlen in seqlens and record.problem.source == source]
     fine = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
-    failed = {(record.status.value, record.label, record.seqlen) for record in records if record.status not in fine} - {KNOWN_WRONG}
+    failed = {(record.status.value, record.label, record.problem.seqlen) for record in records if record.status not in fine} - {KNOWN_WRONG}
     if failed:
         sys.exit(f"{name} has cells that are {failed}, which these tables have no word for.")
     return [record for record in records if record.ok]
 
 
 def _add(speeds: dict[tuple[str, str], Record], kernel: str, record: Record) -> None:
-    if (kernel, record.pass_) in speeds:
-        sys.exit(f"there are two records of {kernel} on {record.mask}, {record.pass_}: a table has room for one seed and one shape.")
-    speeds[kernel, record.pass_] = record
+    if (kernel, record.problem.pass_) in speeds:
+        sys.exit(
+            f"there are two records of {kernel} on {record.problem.mask}, {record.problem.pass_}: a table has room for one seed and one shape."
+        )
+    speeds[kernel, record.problem.pass_] = record
 
 
 def _dense() -> dict[str, tuple[Speeds, float]]:
     """Records and density of each mask, in the order in which `longca ls masks` has them."""
     found: dict[str, tuple[dict[tuple[str, str], Record], float]] = {}
     for record in _measured("paper-kernel"):
-        speeds, _ = found.setdefault(record.mask, ({}, (record.area or 0) / SEQLEN**2))
+        speeds, _ = found.setdefault(record.problem.mask, ({}, (record.built.area or 0) / SEQLEN**2))
         _add(speeds, record.label, record)
     return {name: found[name] for name in masks.names() if name in found}
 
@@ -236,6 +275,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
     {
         "dense-in-short": dense_in_short,
         "dense": dense,
+        "best": best,
         "sparse": sparse,
         "sparse-selected": selected,
         "sparse-lengths": sparse_lengths,

@@ -1,9 +1,10 @@
-"""The table of results/h200/README.md: what its journals contain, and which code measured it."""
+"""The tables of results/h200/README.md: what its journals contain, which code measured it, and how steady the clock was."""
 
 from __future__ import annotations
 
 from collections import Counter
-from statistics import median
+from collections.abc import Sequence
+from statistics import mean, median
 
 from measured_tables import journal
 
@@ -15,6 +16,9 @@ from longca.text import format_size
 
 JOURNALS = ("paper-kernel", "magi-kernel", "seeds", "model-shapes", "equal-heads", "windows", "paper-sparse")
 COUNTED = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED, Status.WRONG)
+MOMENTARY = ("seeds", "model-shapes", "equal-heads", "windows")  # journals whose power is always that of the moment
+LIGHT_MHZ, LOADED_W = 1950, 600  # from this clock on, and below this power, a kernel ran under little load
+STEPPED, FEW = 1.03, 6  # the last third over the first, of at least so many samples
 HEAD = ("journal", "code", "tokens", "cells", "measured", "unsupported", "skipped", "wrong", "noisy", "few samples", "warm-up")
 
 
@@ -39,7 +43,7 @@ def _code(found: Results, record: Record) -> str:
 
 def _lengths(records: list[Record]) -> str:
     """All lengths, or the first and the last of many."""
-    own = [format_size(seqlen) for seqlen in sorted({record.seqlen for record in records})]
+    own = [format_size(seqlen) for seqlen in sorted({record.problem.seqlen for record in records})]
     return ", ".join(own) if len(own) <= 4 else f"{own[0]} to {own[-1]}"
 
 
@@ -55,4 +59,42 @@ def _counts(records: list[Record]) -> list[str]:
     return [*(str(status[name]) if status[name] else "" for name in COUNTED), noisy, short]
 
 
-TABLES = {"journals": contents}
+def clock_steps() -> str:
+    """Per journal: cells in which the clock stepped down during sampling, and cells that were compared under other loads."""
+    table = []
+    for name in JOURNALS:
+        timed = [record for record in journal(f"h200/{name}").records if record.ok]
+        many = [record for record in timed if len(record.times.samples) >= FEW]
+        steps = [record for record in many if _slower_at_the_end(record.times.samples) > STEPPED]
+        steady = [f"{len(steps)} of {len(many)}", str(sum(bool(record.noisy) for record in steps))]
+        table.append([name, *steady, *(_in_doubt(timed) if name in MOMENTARY else ("", ""))])
+    return markdown_table(["journal", "the clock stepped", "of these noisy", "in doubt", "rankings that such a cell leads"], table)
+
+
+def _in_doubt(timed: Sequence[Record]) -> tuple[str, str]:
+    groups: dict[tuple[object, ...], list[Record]] = {}
+    for record in timed:
+        groups.setdefault(
+            (record.built.digest, record.problem.mask, record.problem.heads_q, record.problem.head_dim, record.problem.pass_), []
+        ).append(record)
+    mixed = [own for own in groups.values() if any(map(_light, own)) and any(map(_loaded, own))]
+    doubtful = sum(_light(record) for own in mixed for record in own)
+    first = sum(_light(max(own, key=lambda record: record.speed)) for own in mixed)
+    return f"{doubtful} of {len(timed)}", f"{first} of {len(groups)}"
+
+
+def _light(record: Record) -> bool:
+    """Whether a cell ran at nearly the highest clock and drew little power."""
+    return (record.clock_mhz or 0) >= LIGHT_MHZ and not _loaded(record)
+
+
+def _loaded(record: Record) -> bool:
+    return (record.watts or 0) >= LOADED_W
+
+
+def _slower_at_the_end(samples: Sequence[float]) -> float:
+    third = len(samples) // 3
+    return mean(samples[-third:]) / mean(samples[:third])
+
+
+TABLES = {"journals": contents, "clock-steps": clock_steps}

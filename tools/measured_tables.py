@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache, partial
@@ -12,11 +13,11 @@ from pathlib import Path
 from statistics import median
 
 from longca import masks
-from longca.report.terminal import fastest_in_short
 from longca.results.naming import Row, contests, rows
+from longca.results.problem import Pass
 from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank, rank_rows
 from longca.results.reading import Results, read
-from longca.results.record import Pass, Record
+from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
 from longca.text import format_size
 
@@ -52,10 +53,16 @@ def marked(speed: str, noisy: bool, samples: int) -> str:
     return f"{speed}~" if noisy or samples < ENOUGH_SAMPLES else speed
 
 
+def at_least(ratio: float) -> str:
+    """Two digits, not rounded up."""
+    return f"{math.floor(100 * ratio) / 100:.2f}"
+
+
 def fastest_of(ranking: Ranking) -> str:
     """The fastest kernel, how many more are as fast, and its speed."""
-    best = ranking.equals[0]
-    return f"{fastest_in_short(ranking)} {marked(format_figure(best.tflops), best.noisy, best.samples)}"
+    best, *others = ranking.equals
+    more = f", {len(others)} more" if others else ""
+    return f"{best.line}{more} {marked(format_figure(best.tflops), best.noisy, best.samples)}"
 
 
 def fastest(name: str, lengths: Sequence[int]) -> str:
@@ -72,7 +79,7 @@ def fastest(name: str, lengths: Sequence[int]) -> str:
 def published(seqlen: int) -> str:
     """Published H100 figures, and ours on the H200 below them, of the passes that were published."""
     theirs = {(row["mask"], row["kernel"], row["pass"]): row for row in _published() if int(row["seqlen"]) == seqlen}
-    ours = {(r.mask, r.label, r.pass_.value): r for r in _timed("h200/paper-kernel") if r.seqlen == seqlen}
+    ours = {(r.problem.mask, r.label, r.problem.pass_.value): r for r in _timed("h200/paper-kernel") if r.problem.seqlen == seqlen}
     passes = [pass_ for pass_ in PASSES if any(own == pass_.value for _, _, own in theirs)]
     table = []
     for mask in dict.fromkeys(mask for mask, _, _ in theirs):
@@ -88,13 +95,13 @@ def published_sparse() -> str:
     ours: dict[tuple[int, float], dict[str, str]] = {}
     best: dict[tuple[int, float], Record] = {}
     for record in _timed("h200/paper-sparse"):
-        if (record.mask, record.seqlen, record.heads_kv, record.pass_) == (
+        if (record.problem.mask, record.problem.seqlen, record.problem.heads_kv, record.problem.pass_) == (
             "uniform_block",
             LONG,
             8,
             Pass.FWD,
-        ) and record.source == "random":
-            place = int(record.params["b"]), float(record.params["ratio"])
+        ) and record.problem.source == "random":
+            place = int(record.built.params["b"]), float(record.built.params["ratio"])
             ours.setdefault(place, {})[record.kernel] = figure(record)
             best[place] = max(best.get(place, record), record, key=_speed)
     for row in _peers():
@@ -121,7 +128,7 @@ def _theirs(pair: Sequence[dict[str, str]]) -> str:
 def artefacts() -> str:
     """FlexAttention where published figures were 2 to 7 TFLOP/s or out of memory."""
     wanted = ("sliding_window", "sliding_window_causal", "global_sliding_window", "block_causal_document")
-    found = {(r.mask, r.seqlen, r.pass_): r for r in _timed("h200/paper-kernel") if r.label == "flex"}
+    found = {(r.problem.mask, r.problem.seqlen, r.problem.pass_): r for r in _timed("h200/paper-kernel") if r.label == "flex"}
     table = []
     for mask in wanted:
         cells = []
@@ -155,14 +162,14 @@ def peers() -> str:
 
 def sparse_pays() -> str:
     """How many times as fast as the dense mask block patterns are, and the kept ratio at which they would be as fast."""
-    timed = [record for record in _timed("h200/paper-sparse") if record.pattern_source == "random"]
+    timed = [record for record in _timed("h200/paper-sparse") if record.problem.source == "random"]
     table = []
     for seqlen, heads_kv, pass_ in product(SPARSE_LENGTHS, (8, 64), PASSES):
-        mine = [r for r in timed if (r.seqlen, r.heads_kv, r.pass_) == (seqlen, heads_kv, pass_)]
-        dense = min(r.times.median for r in mine if r.mask == "full")
+        mine = [r for r in timed if (r.problem.seqlen, r.problem.heads_kv, r.problem.pass_) == (seqlen, heads_kv, pass_)]
+        dense = min(r.times.median for r in mine if r.problem.mask == "full")
         for size in (64, 128):
-            uniform = [r for r in mine if r.mask == "uniform_block" and r.params["b"] == size]
-            best = {ratio: min((r for r in uniform if r.params["ratio"] == ratio), key=_ms) for ratio in (0.2, 0.5, 0.8)}
+            uniform = [r for r in mine if r.problem.mask == "uniform_block" and r.built.params["b"] == size]
+            best = {ratio: min((r for r in uniform if r.built.params["ratio"] == ratio), key=_ms) for ratio in (0.2, 0.5, 0.8)}
             gains = [f"{dense / best[ratio].times.median:.2f} {best[ratio].label}" for ratio in best]
             even = _even({ratio: record.times.median for ratio, record in best.items()}, dense)
             table.append([format_size(seqlen), f"64:{heads_kv}", pass_.value, str(size), *gains, f"{even:.2f}"])
@@ -176,12 +183,12 @@ def _even(ms: dict[float, float], dense: float) -> float:
 
 def planning() -> str:
     """What making the mask and planning cost beside a call on packed documents."""
-    own = [r for r in _timed("h200/paper-kernel") if r.seqlen == LONG and r.mask == "causal_document"]
-    every = [r for r in _timed("h200/paper-kernel") if r.seqlen == LONG and r.plan_ms is not None]
+    own = [r for r in _timed("h200/paper-kernel") if r.problem.seqlen == LONG and r.problem.mask == "causal_document"]
+    every = [r for r in _timed("h200/paper-kernel") if r.problem.seqlen == LONG and r.plan_ms is not None]
     table = []
     for kernel in sorted({r.label for r in own}):
         plans = [r.plan_ms or 0.0 for r in every if r.label == kernel]
-        here = {r.pass_: r for r in own if r.label == kernel}
+        here = {r.problem.pass_: r for r in own if r.label == kernel}
         call = sum(r.times.median for r in here.values())
         plan_ms = max(r.plan_ms or 0.0 for r in here.values())
         passes = "" if len(here) == len(PASSES) else " (backward)"
@@ -194,11 +201,11 @@ def planning() -> str:
 def energy() -> str:
     """Millijoules per token of one layer, of the fastest kernel: power beside the samples times the time."""
     table = []
-    timed = [r for r in _timed("h200/paper-kernel") if r.seqlen == POWERED and r.watts]
+    timed = [r for r in _timed("h200/paper-kernel") if r.problem.seqlen == POWERED and r.watts]
     for mask in _masks("h200/paper-kernel"):
         cells = []
         for pass_ in PASSES:
-            here = [r for r in timed if r.mask == mask and r.pass_ is pass_]
+            here = [r for r in timed if r.problem.mask == mask and r.problem.pass_ is pass_]
             fast = min(here, key=_ms)
             cells += [fast.label, f"{_millijoules(fast):.3g}", f"{fast.watts:.0f}"]
         table.append([mask, *cells])
@@ -222,12 +229,12 @@ def methods(name: str) -> str:
     """The fastest methods per mask and number of GPUs, simulated; on one GPU all are the same."""
     table = []
     named_rows = named(name)
-    numbers = sorted({row.record.ranks for row in named_rows if (row.record.ranks or 0) > 1})
+    numbers = sorted({row.record.problem.ranks for row in named_rows if (row.record.problem.ranks or 0) > 1})
     for mask in _masks(name):
         for pass_ in (*PASSES, Pass.BOTH):
             cells = []
             for gpus in numbers:
-                here = [row for row in named_rows if row.record.mask == mask and row.record.ranks == gpus]
+                here = [row for row in named_rows if row.record.problem.mask == mask and row.record.problem.ranks == gpus]
                 best = rank(entries(here, pass_)).equals
                 names = {standing.records[0].method or "" for standing in best}
                 slower = sorted({row.record.method or "" for row in here} - names)
@@ -273,7 +280,7 @@ def _timed(name: str) -> list[Record]:
 
 
 def _masks(name: str) -> list[str]:
-    return in_order({record.mask for record in journal(name).records})
+    return in_order({record.problem.mask for record in journal(name).records})
 
 
 def in_order(own: Collection[str]) -> list[str]:
@@ -295,7 +302,7 @@ def _ms(record: Record) -> float:
 
 
 def _millijoules(record: Record) -> float:
-    return (record.watts or 0.0) * record.times.median / record.seqlen
+    return (record.watts or 0.0) * record.times.median / record.problem.seqlen
 
 
 def backward_ideas(commit: str) -> str:

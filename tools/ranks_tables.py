@@ -14,7 +14,7 @@ from longca import masks
 from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.method import make_plan
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.results.tables import markdown_table
 from longca.simulate.cluster import find
 from longca.simulate.costs import attention_s

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from statistics import median
 
-from measured_tables import PASSES, fastest_of, in_order, marked, named
+from measured_tables import PASSES, at_least, fastest_of, in_order, marked, named
 
 from longca.results.naming import Contest, Row, contests
+from longca.results.problem import Pass
 from longca.results.ranking import Ranking, Standing, rank_rows
-from longca.results.record import Pass, Record, Status
+from longca.results.record import Record, Status
 from longca.results.tables import format_figure, markdown_table
 from longca.text import format_dims, format_heads, format_size
 
@@ -32,7 +32,7 @@ def documents() -> str:
     for (mask, pass_, seqlen), ranking in _of_all_seeds():
         highest = {digest: max(own.figures[digest].tflops for own in ranking.standings) for digest in ranking.masks}
         best, count = max(ranking.standings, key=lambda own: median(_shares(own, highest))), len(ranking.masks)
-        densities = [(figure.records[0].area or 0) / seqlen**2 for figure in best.figures.values()]
+        densities = [(figure.records[0].built.area or 0) / seqlen**2 for figure in best.figures.values()]
         first = Counter(
             next(own.line for own in ranking.standings if own.figures[digest].tflops == highest[digest]) for digest in ranking.masks
         )
@@ -40,7 +40,7 @@ def documents() -> str:
         on = f"all {count}" if first[best.line] == count else "; ".join([f"{first[best.line]} of {count}", *others])
         low, high = best.over.speeds
         speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({low:.0f} to {high:.0f})"
-        cells = [f"{min(densities):.3f} to {max(densities):.3f}", best.line, speed, on, _at_least(min(_shares(best, highest)))]
+        cells = [f"{min(densities):.3f} to {max(densities):.3f}", best.line, speed, on, at_least(min(_shares(best, highest)))]
         table.append([mask, pass_.value, format_size(seqlen), *cells])
     columns = ["mask", "pass", "tokens", "density", "nearest to the fastest", "TFLOP/s", "fastest on", "at least"]
     return markdown_table(columns, table)
@@ -56,7 +56,7 @@ def by_keys() -> str:
     groups: dict[tuple[Pass, int], list[float]] = {}
     for (_, pass_, seqlen), ranking in _of_all_seeds():
         for digest in ranking.masks:
-            area = ranking.standings[0].figures[digest].records[0].area or 0
+            area = ranking.standings[0].figures[digest].records[0].built.area or 0
             place = pass_, sum(area / seqlen >= bound for bound in KEYS)
             groups.setdefault(place, []).append(max(own.figures[digest].tflops for own in ranking.standings))
     table = []
@@ -107,7 +107,7 @@ def _with_the_same(pairs: Sequence[tuple[Ranking, Ranking]]) -> str:
     lines = [(usual.standings[0].line, other) for usual, other in pairs]
     shares = [standing.against_best for line, other in lines if (standing := other.of(line))]
     refused = sum(out.line == line and out.status == Status.UNSUPPORTED for line, other in lines for out in other.out)
-    parts = [f"at least {_at_least(min(shares))}"] if shares else []
+    parts = [f"at least {at_least(min(shares))}"] if shares else []
     return "; ".join([*parts, *([f"{refused} of {len(pairs)} unsupported"] if refused else [])])
 
 
@@ -129,7 +129,7 @@ def windows() -> str:
     found: dict[tuple[Pass, int], dict[int, Ranking]] = {}
     for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.mask == WINDOW_MASK]):
         for contest, own in contests(row_set).items():
-            window = int(own[0].record.params.get("w", USUAL_WINDOW))
+            window = int(own[0].record.built.params.get("w", USUAL_WINDOW))
             found.setdefault((contest.pass_, contest.seqlen), {})[window] = rank_rows(own)
     sizes = sorted({window for own in found.values() for window in own})
     table = [
@@ -143,11 +143,6 @@ def windows() -> str:
 def _with_ms(ranking: Ranking) -> str:
     """The fastest kernel with its speed, and its time."""
     return f"{fastest_of(ranking)}, {format_figure(ranking.standings[0].ms)} ms"
-
-
-def _at_least(share: float) -> str:
-    """Two digits, not rounded up."""
-    return f"{math.floor(100 * share) / 100:.2f}"
 
 
 def _of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
@@ -184,12 +179,12 @@ def _of_all_kernels(rows: Sequence[Row]) -> list[Row]:
     """Rows of one shape, at lengths where no kernel is missing that other lengths of the mask have."""
     tried: dict[str, dict[int, set[str]]] = {}
     for row in rows:
-        tried.setdefault(row.problem, {}).setdefault(row.record.seqlen, set()).add(row.line)
-    return [row for row in rows if tried[row.problem][row.record.seqlen] == set().union(*tried[row.problem].values())]
+        tried.setdefault(row.problem, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
+    return [row for row in rows if tried[row.problem][row.record.problem.seqlen] == set().union(*tried[row.problem].values())]
 
 
 def _shape(record: Record) -> Shape:
-    return record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v
+    return record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v
 
 
 def _name(shape: Sequence[int]) -> str:

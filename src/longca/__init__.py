@@ -14,13 +14,20 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
-    from longca.api.compare import compare
+    from longca.api.calibrate import calibrate
+    from longca.api.compare import compare, history
+    from longca.api.doctor import doctor
     from longca.api.explain import explain
-    from longca.api.history import history
+    from longca.api.journals import export, merge, schema, submit
+    from longca.api.ls import ls
+    from longca.api.plan import plan
     from longca.api.recommend import best, recommend
     from longca.api.report import report
     from longca.api.run import run
+    from longca.api.show_mask import show_mask
+    from longca.api.simulate import simulate, validate_simulation
     from longca.api.verify import verify
+    from longca.api.verify_cp import verify_cp
     from longca.errors import BadInput, LongcaError, Refused, Unavailable
     from longca.kernels.base import Attention, AutogradAttention, Case, Kernel, No, Yes
     from longca.kernels.functional import attention
@@ -29,13 +36,20 @@ if TYPE_CHECKING:
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
-    "longca.api.compare": ("compare",),
+    "longca.api.calibrate": ("calibrate",),
+    "longca.api.compare": ("compare", "history"),
+    "longca.api.doctor": ("doctor",),
     "longca.api.explain": ("explain",),
-    "longca.api.history": ("history",),
+    "longca.api.journals": ("export", "merge", "schema", "submit"),
+    "longca.api.ls": ("ls",),
+    "longca.api.plan": ("plan",),
     "longca.api.recommend": ("best", "recommend"),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
+    "longca.api.show_mask": ("show_mask",),
+    "longca.api.simulate": ("simulate", "validate_simulation"),
     "longca.api.verify": ("verify",),
+    "longca.api.verify_cp": ("verify_cp",),
     "longca.errors": ("BadInput", "LongcaError", "Refused", "Unavailable"),
     "longca.kernels.base": ("Attention", "AutogradAttention", "Case", "Kernel", "No", "Yes"),
     "longca.kernels.functional": ("attention",),
@@ -58,18 +72,30 @@ __all__ = [
     "Yes",
     "attention",
     "best",
+    "calibrate",
     "compare",
+    "doctor",
     "explain",
+    "export",
     "history",
     "kernel",
+    "ls",
     "mask",
     "masks",
+    "merge",
     "parallel",
+    "plan",
     "recommend",
     "report",
     "run",
+    "schema",
+    "show_mask",
+    "simulate",
+    "submit",
     "testing",
+    "validate_simulation",
     "verify",
+    "verify_cp",
 ]
 
 
@@ -86,8 +112,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The type of this module. `longca.compare`, `longca.recommend` and `longca.report` are functions, and rooms of the package have the
-    same names: the import system must not put a room in the place of a function."""
+    """The type of this module. `longca.compare`, `longca.recommend`, `longca.report` and `longca.simulate` are functions, and rooms of the
+    package have the same names: the import system must not put a room in the place of a function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

@@ -3,7 +3,8 @@
 A version is part of the key of every record, so that edited code is measured again. It covers the code that computes attention: a
 kernel's adapter and its lowering, a method and its primitives, and all modules of a user's plugin. It covers neither base classes,
 registries, inputs and masks nor the rest of the harness, so that a long campaign can go on while these change. It does not depend on
-where files lie, so that machines can be compared.
+where files lie, so that machines can be compared. Of Python files it covers what runs: an edited comment, docstring or layout changes no
+version.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ PYTHON = [Path(path).resolve() for path in (sysconfig.get_path("stdlib"), syscon
 INSTALLED = {"site-packages", "dist-packages"}  # folders whose packages have version numbers
 NUMBERED = {"torch", "triton", "numpy"}  # their version numbers are in every key, and a checkout of them has thousands of files
 CODE = re.compile(r"\.(py|so)(\.[0-9.]+)?$")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+NOT_CODE = ("ctx", "kind", "type_comment", "type_ignores")  # fields of a syntax tree that follow from others, or that do nothing
 PIECE, PIECES = 1 << 14, 256  # bytes per piece that is read of a large binary, and how many pieces
 _imported: dict[str, set[Path]] = {}  # by module: files of the modules that importing it loaded
 
@@ -41,9 +44,33 @@ def of_module(file: Path, module: str = "", own_files: Iterable[Path] = (), modu
     parts = _reached([file, *_imported.get(module, ()), *modules]) | {path.resolve() for path in own_files}
     parts.discard(file.resolve())
     if not parts:
-        return of_texts([file])
-    lines = [of_texts([file]), *sorted(f"{part.name} {of_path(part)}" for part in parts)]
+        return of_code(file)
+    lines = [of_code(file), *sorted(f"{part.name} {of_code(part)}" for part in parts)]
     return _hash("\n".join(lines).encode())
+
+
+def of_code(path: Path) -> str:
+    """Returns a short hash of the syntax tree of a Python file without docstrings, comments and positions; of other files and of folders,
+    that of their contents."""
+    if path.suffix != ".py" or not path.is_file():
+        return of_path(path)
+    source = path.read_bytes()
+    try:
+        return _hash(repr(_plain(ast.parse(source))).encode())
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # importing the file will report what is wrong with it
+        return _hash(source)
+
+
+def _plain(node: object) -> object:
+    """Returns a syntax tree as lists and texts, without docstrings and without empty fields, which newer Pythons have more of."""
+    if isinstance(node, list):
+        return [_plain(child) for child in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != [] and name not in NOT_CODE}
+    if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        fields["body"] = fields["body"][1:]
+    return [type(node).__name__, *([name, _plain(fields[name])] for name in sorted(fields))]
 
 
 def of_texts(files: Iterable[Path]) -> str:

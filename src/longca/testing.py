@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from longca.api.kernels import asked
-from longca.api.masks import name_masks
-from longca.api.values import Number, Texts
 from longca.api.verify import Verification, VerifyRequest, plan_verify
+from longca.bench.one_device.words import reasons
+from longca.bench.plan.request import Number, Texts
 from longca.kernels import registry
 
 __all__ = ["assert_correct"]
@@ -49,27 +49,18 @@ def assert_correct(
 
     >>> assert_correct(my_kernel, masks=["causal", "share_question"])
     """
-    given = asked(kernel)
-    with TemporaryDirectory(prefix="longca-masks-") as folder, registry.lent(given.objects):
-        named = name_masks(masks, seqlen, Path(folder))
-        request = VerifyRequest(
-            kernels=given.labels or None, plugins=given.files, only_named=not given.files, masks=named.masks,
-            seqlens=SEQLEN if named.seqlens is None else named.seqlens, heads=heads, head_dims=head_dim, dtypes=dtype, source=source,
-            seed=seed, params=params, documents=documents, softcap=softcap, sinks=sinks, scale=scale,
-            deterministic=deterministic, repeat=repeat, device=device,
-        )  # fmt: skip
-        plan = plan_verify(request, in_process=True, trials=trials)
-        with closing(plan.findings()) as findings:
-            found = plan.verification(list(findings), named)
-    problems = _problems(found, named=not set(GROUPS) & set(named.masks or GROUPS))
+    request = VerifyRequest(
+        kernel, masks, seqlen, dtype, heads, head_dim, source=source, seed=seed,
+        params=params, documents=documents, softcap=softcap, sinks=sinks, scale=scale, deterministic=deterministic, repeat=repeat,
+        device=device,
+    )  # fmt: skip
+    with TemporaryDirectory(prefix="longca-masks-") as folder, registry.lent(asked(kernel).objects):
+        plan = plan_verify(request, Path(folder), SEQLEN, in_process=True, trials=trials)
+        with closing(plan.findings(lambda count, finding: None)) as findings:
+            found = plan.verification(list(findings))
+    named = not set(GROUPS) & set(plan.masks.masks or GROUPS)
+    refused = [finding for finding in found.findings if not finding.checked and finding.trial is None]
+    problems = [*found.failed, *(refused if named or found.unchecked else [])]
     if problems:
-        raise AssertionError("\n".join([*problems, f"({plan.title})"]))
+        raise AssertionError("\n".join([*reasons(problems), f"({plan.title})"]))
     return found
-
-
-def _problems(found: Verification, named: bool) -> list[str]:
-    """Sentences on what is wrong, and on what was not checked though it was asked for."""
-    refused = [finding for finding in found.findings if not finding.checked and not finding.mask.startswith("trial")]
-    wanted = [*found.failed, *(refused if named or found.unchecked else [])]
-    own = Verification(wanted, [], found.title, [])
-    return own.reasons() if wanted else []

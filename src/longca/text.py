@@ -1,9 +1,10 @@
-"""Reads what a user types: sizes such as 8K, settings such as w=512, shapes such as 64:8; and writes text for people."""
+"""Reads what a user types: sizes such as 8K, settings such as w=512, shapes such as 64:8; and writes text and progress for people."""
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 from unicodedata import category
@@ -17,6 +18,8 @@ LARGEST = (1 << 63) - 1  # of all numbers that are read: records hold 64-bit num
 ASKED_GPU = re.compile(r"Tried to allocate ([\d.]+ \w+)(?:.*? of which ([\d.]+ \w+) is free)?", re.DOTALL)  # as torch tells it
 ASKED_CPU = re.compile(r"DefaultCPUAllocator.* tried to allocate (\d+) bytes", re.DOTALL)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+LINE = 79  # letters of a line that is written over; one that wraps cannot be
+NOTEBOOK_LINE = 110
 MEMORY_UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "GB": 10**9, "MB": 10**6, "KB": 10**3}
 
 
@@ -276,6 +279,27 @@ def format_extras(shape: Mapping[str, Any]) -> list[str]:
 
 
 def _positive(digits: str, text: str, wanted: str) -> int:
-    if not digits.strip().isdecimal() or len(digits.strip()) > 9 or int(digits) < 1:
+    digits = digits.strip()
+    if not digits.isdecimal() or len(digits) > 9 or int(digits) < 1:
         raise BadInput(f"{_short(text)} is not understood; write {wanted}.")
     return int(digits)
+
+
+def in_notebook() -> bool:
+    """Whether this is a Jupyter kernel: its output is no terminal, and yet somebody looks at it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def write_over(text: str) -> None:
+    """Writes a line in the place of the last one, in a terminal or a notebook; an empty text clears it. A log gets nothing."""
+    if in_notebook():
+        print(f"\r{short(text, NOTEBOOK_LINE):<{NOTEBOOK_LINE}}", end="\r" if not text else "", flush=True)
+    elif sys.stderr.isatty():
+        print(f"\r{text:<{LINE}.{LINE}}", end="\r", file=sys.stderr, flush=True)
+
+
+def say(text: str) -> None:
+    """Prints a line that stays, below which the line that is written over goes on."""
+    write_over("")
+    print(text, file=sys.stderr, flush=True)

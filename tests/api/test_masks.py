@@ -30,8 +30,8 @@ def test_an_object_is_measured_and_its_record_names_it(tmp_path: Path) -> None:
     run = longca.run(kernels="torch:plain", masks=BOTH, passes="fwd", budget=0.02, out=tmp_path / "out", **SMALL)
     (record,) = run.records
     assert run.ok
-    assert record.mask_digest == BOTH.digest
-    assert masks.read_mask(record.mask).digest == BOTH.digest, "the name of the mask is a file that holds it"
+    assert record.built.digest == BOTH.digest
+    assert masks.read_mask(record.problem.mask).digest == BOTH.digest, "the name of the mask is a file that holds it"
     (entry,) = read(tmp_path / "out").masks.values()
     assert (entry.area, entry.seqlen_q) == (BOTH.area, 96)
     again = longca.run(kernels="torch:plain", masks=BOTH, passes="fwd", budget=0.02, out=tmp_path / "out", **SMALL)

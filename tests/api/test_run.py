@@ -15,9 +15,8 @@ import pytest
 import torch
 
 import longca
-from longca.api.progress import NotebookProgress, watcher
 from longca.api.request import RunRequest
-from longca.bench.run.progress import progress
+from longca.bench.run.progress import NotebookProgress, progress, watcher
 from longca.results.reading import read
 
 SMALL: dict[str, Any] = {
@@ -80,8 +79,11 @@ def test_a_file_offers_all_its_kernels(tmp_path: Path) -> None:
 
 
 def test_arguments_are_those_of_the_command() -> None:
-    named = set(inspect.signature(longca.run).parameters)
-    assert {field.name for field in fields(RunRequest)} - {"only_named", "own_kernels"} <= named
+    shown = inspect.signature(longca.run)
+    assert {field.name: field.default for field in fields(RunRequest)} == {one.name: one.default for one in shown.parameters.values()}
+    assert (next(iter(shown.parameters)), shown.return_annotation) == ("suite", "Run")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kernel'"):
+        longca.run(kernel="torch")
 
 
 @pytest.mark.parametrize(

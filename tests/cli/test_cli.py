@@ -69,19 +69,6 @@ def test_a_selected_pattern_is_shown_and_described(capsys: pytest.CaptureFixture
     assert found["nsa"]["bands"] == [[0, 512, 0, 0, 1, 1]]
     assert all(head[15][0] == 0 and head[15][-2:] == [14, 15] for head in found["nsa"]["blocks"])  # sink, and the local blocks
     assert all(head[15][-1] == 15 for head in found["moba"]["blocks"])
-    for wrong, message in (
-        (("causal", "--source", "nsa"), "causal is not a block pattern, so it takes no --source"),
-        (("uniform_block", "--source", "nssa"), "did you mean 'nsa'"),
-    ):
-        assert main(["mask", *wrong]) == 2
-        assert message in capsys.readouterr().err
-
-
-def test_it_runs_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "longca", "ls"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)}, check=True
-    )
-    assert "masks" in done.stdout
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,13 +92,6 @@ def test_ls_masks(capsys: pytest.CaptureFixture[str]) -> None:
     assert {entry["name"]: entry["params"] for entry in entries}["global_sliding_window"] == {"g": "drawn", "w": "drawn"}
     assert [entry["name"] for entry in entries if entry["documents"]] == [n for n in masks.PATTERNS if masks.build(n, 8).documents]
     assert len({entry["about"] for entry in entries}) == len(entries)
-
-
-def test_ls_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = [entry["name"] for entry in json.loads(answer(capsys, "ls", "--json"))]
-    assert {"masks", "distributions", "packings"} <= set(listed)
-    for what in ("distributions", "packings"):
-        assert len(json.loads(answer(capsys, "ls", what, "--json"))) == len(answer(capsys, "ls", what).splitlines()) - 1
 
 
 def test_tables_are_drawn_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,12 +142,6 @@ def test_settings_lengths_and_distributions_reach_the_mask(capsys: pytest.Captur
     assert facts("causal_document", "--distribution", "chatqa2")["documents"] != facts("causal_document")["documents"]
 
 
-def test_a_picture_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = answer(capsys, "mask", "causal", "--seqlen", "1M").splitlines()
-    assert len(lines) > 20
-    assert lines[-1].startswith("causal  1M tokens  area 549756338176  density 0.5000")
-
-
 def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     png, deep = tmp_path / "a.png", tmp_path / "new" / "folder"
     assert answer(capsys, "mask", "share_question", "--png", str(png)) == f"wrote {png}\n"
@@ -177,61 +151,28 @@ def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_pattern_that_takes_long_is_said_to(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cli.verb_module("mask"), "MANY_BLOCKS", 100)
-    assert main(["mask", "uniform_block", "--seqlen", "1K", "--heads", "2:1"]) == 0
-    assert capsys.readouterr().err.startswith("note: a pattern of 0.000256 million blocks takes a while to make; fewer heads")
-
-
 BAD = [
     (["nosuch"], f"unknown command 'nosuch'; known are: {', '.join(verbs())}."),
-    (["verify", "--kernels", "torch", "--dtype", "fp8"], "unknown dtype 'fp8'; known are: bf16, fp16, fp32, fp64."),
     (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
     (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
+    (["ls", "masks", "nosuch"], "unknown name 'nosuch'; known are: "),
+    (["ls", "masks", "--details"], "--details is for `longca ls kernels`; leave it out."),
     (["ls", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?); see `longca ls --help`."),
-    (
-        ["recommend", "--masks", "causal", "--seqlens=8K", "--html"],
-        "unrecognized arguments: --masks causal --seqlens=8K --html (did you mean --mask, --seqlen?); see `longca recommend --help`.",
-    ),
+    (["mask", "causal", "--seq", "8"], "unrecognized arguments: --seq 8 (did you mean --seqlen?)"),
     (["--nothing"], "unrecognized arguments: --nothing; see `longca --help`."),
     (["mask"], "give a mask (`longca ls masks` lists them), or --gallery DIR for a picture of all."),
     (["mask", "causl"], "unknown mask 'causl'; did you mean 'causal'?"),
-    (["mask", "zzz"], "unknown mask 'zzz'; known are: " + ", ".join(masks.names() + masks.more_names() + masks.block_names()) + "."),
-    (["mask", "causal", "--seqlen", "0"], "the sequence length must be a whole number of 1 or more, not 0."),
-    (["mask", "causal", "--seqlen", "-8"], "the sequence length must be a whole number of 1 or more, not -8."),
-    (["mask", "causal", "--seqlen", "eight"], "'eight' is not a size; write a whole number such as 8192, 8K or 1M."),
     (["mask", "causal", "--seed", "x"], "argument --seed: invalid int value: 'x'; see `longca mask --help`."),
-    (["mask", "sliding_window", "--set", "w=-1"], "sliding_window: w must be a whole number of 0 or more, not -1."),
     (["mask", "sliding_window", "--set", "w"], "'w' is not a setting; write name=value, such as w=512."),
-    (["mask", "sliding_window", "--set", "w=wide"], "'wide' is not a number; write one such as 512, 1K or 0.5."),
-    (["mask", "prefix_lm_causal", "--seqlen", "8", "--set", "p=9"], "prefix_lm_causal: p must be a whole number from 0 to 8, not 9."),
     (["mask", "causal", "--set", "w=3"], "causal has no parameter 'w'; it has none."),
-    (["mask", "causal", "--set", "seed=3"], "causal has no parameter 'seed'; it has none."),
-    (["mask", "uniform_block", "--set", "documents=3"], "uniform_block has no parameter 'documents'; it has b, ratio, heads."),
-    (["mask", "causal_document", "--packing", "tetris"], "unknown packing 'tetris'; known are: draw, mixed, chunked."),
     (["mask", "causal", "--packing", "draw"], "causal has no documents, so it takes no lengths, no distribution and no packing."),
-    (["mask", "causal_document", "--distribution", "pil"], "unknown length distribution 'pil'; did you mean 'pile'?"),
-    (
-        ["mask", "causal_document", "--distribution", "zero.csv"],
-        "distribution zero.csv: probabilities must sum to 1 (within 0.01), not 0.",
-    ),
-    (
-        ["mask", "causal_document", "--lengths", "text.txt"],
-        "text.txt: document lengths are whole numbers of 1 or more, but entry 2 holds 'many'",
-    ),
+    (["mask", "causal", "--source", "nsa"], "causal is not a block pattern, so it takes no --source"),
     (["mask", "causal_document", "--lengths", "none.txt"], "cannot read document lengths from none.txt: No such file or directory."),
-    (
-        ["mask", "causal_document", "--lengths", "short.txt"],
-        "the documents hold 3 tokens, fewer than the sequence length 8192; give more of them.",
-    ),
-    (["mask", "causal", "--png", "short.txt/a.png"], "cannot write short.txt/a.png: "),
     (["mask", "causal", "--png", "new/a.png"], "cannot write new/a.png: there is no folder new; make it, or give another file."),
     (["mask", "causal", "--png", "a.foo"], "--png writes a PNG file, so its name must end in .png, not 'a.foo'."),
+    (["mask", "causal", "--bands"], "--bands draws the bands of a mask into a file; add --png FILE."),
     (["mask", "uniform_block", "--seqlen", "1G"], "uniform_block takes 512 TiB of host memory for its blocks at 1G tokens, and "),
-    (
-        ["mask", "causal", "--gallery", "g"],
-        "--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.",
-    ),
+    (["mask", "causal", "--gallery", "g"], "--gallery draws every mask with its own parameters; it takes only --seqlen and --seed."),
 ]
 
 
@@ -240,20 +181,12 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("zero.csv").write_text("10,0\n20,0\n")
-    Path("text.txt").write_text("10 many 20")
-    Path("short.txt").write_text("1 2")
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"longca: {sentence}")
     assert err.endswith((".\n", "?\n"))
     assert err.count("\n") == 1
-
-
-def test_a_process_ends_with_the_code_and_without_a_traceback() -> None:
-    done = in_a_process("mask", "causl")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "longca: unknown mask 'causl'; did you mean 'causal'?\n")
 
 
 def test_an_interrupted_command_is_quiet() -> None:
@@ -265,7 +198,7 @@ def test_an_interrupted_command_is_quiet() -> None:
 def test_a_closed_pipe_is_quiet() -> None:  # with more than a pipe can hold, so that it is closed while the command writes
     command = f"{sys.executable} -m longca mask uniform_block --seqlen 64K --json | head -c 10; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)}, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ('{"name": "', "", 141)
+    assert (done.stdout, done.stderr, done.returncode) == ('{"name":"u', "", 141)
 
 
 PLUGIN = """import longca

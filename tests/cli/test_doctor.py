@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import longca
 from longca.bench.run import health
 from longca.cli import main
 
@@ -13,19 +14,7 @@ def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(capsys.readouterr().out)
     assert facts["kernels"]["torch:plain"] == ""
     assert "runs on cuda only" in facts["kernels"]["fa3"]
-    assert main(["doctor", "--device", "cpu"]) == 0
-    text = capsys.readouterr().out
-    assert "kernels " in text
-    missing = [label for label, why in facts["kernels"].items() if why]
-    assert f"  not here: {', '.join(missing)} (runs on cuda only)\n" in text  # one line for all
-    assert "`longca ls kernels NAME` shows how to install one." in text
-
-
-def test_doctor_says_once_what_several_variants_need() -> None:
-    from longca.cli.doctor import _missing
-
-    needs = {"fa4:native": "pip install fa4", "fa4:bands": "pip install fa4", "torch": "", "ffa": "build it"}
-    assert _missing(needs, "cuda") == {"pip install fa4": ["fa4:native", "fa4:bands"], "build it": ["ffa"]}
+    assert facts["kernels"] == longca.doctor("cpu").kernels
 
 
 def test_doctor_finds_what_disturbs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,20 @@
-"""A seed that no record can have is refused by every command and by the Python interface, in one sentence that names the flag."""
+"""One meaning of seed in every verb: --seed is that one, --seeds of `run` how many or which; what no record can have is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import longca
+from longca.bench.plan.request import seeds_of
 from longca.cli import main
 from longca.errors import BadInput
 
 COMMANDS = {
+    "run": ["run", "--masks", "causal", "--kernels", "torch:plain", "--device", "cpu"],
     "mask": ["mask", "causal", "--seqlen", "64"],
     "gallery": ["mask", "--gallery", "gallery", "--seqlen", "64"],
     "explain": ["explain", "--mask", "causal", "--seqlen", "64", "--device", "cpu"],
@@ -21,22 +24,23 @@ COMMANDS = {
     "simulate": ["simulate", "--masks", "causal"],
 }
 CALLS: dict[str, Callable[[int], object]] = {
+    "run": lambda seed: longca.run(kernels="torch", masks="causal", device="cpu", seed=seed),
     "verify": lambda seed: longca.verify("torch:plain", "causal", device="cpu", seed=seed),
     "explain": lambda seed: longca.explain("causal", seqlen=64, device="cpu", seed=seed),
     "mask": lambda seed: longca.masks.causal(64, seed=seed),
+    "plan": lambda seed: longca.plan(masks="causal", seed=seed),
 }
 
 
 @pytest.mark.parametrize("seed", ["-1", str((1 << 62) + 1)])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_commands_refuse_it(
+def test_commands_refuse_what_is_no_seed(
     name: str, seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*COMMANDS[name], "--seed", seed]) == 2
     printed = capsys.readouterr()
-    assert printed.err == f"longca: the seed (--seed) must be a whole number from 0 to {1 << 62}, not {seed}.\n"
-    assert printed.out == ""
+    assert printed == ("", f"longca: the seed (--seed) must be a whole number from 0 to {1 << 62}, not {seed}.\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -46,14 +50,18 @@ def test_python_refuses_it(name: str) -> None:
         CALLS[name](-1)
 
 
-@pytest.mark.parametrize("seeds", ["-1", "-1,", "3,-1"])
-def test_run_refuses_it_in_its_list(seeds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(["run", "--masks", "causal", "--kernels", "torch", "--device", "cpu", f"--seeds={seeds}", "--out", str(tmp_path / "out")]) == 2
-    )
-    assert f"--seeds {seeds} is not a list of seeds; write their number" in capsys.readouterr().err
-    with pytest.raises(BadInput, match="--seeds -1, is not a list of seeds"):
-        longca.run(kernels="torch", masks="causal", device="cpu", seeds=[-1], out=tmp_path / "out")
+@pytest.mark.parametrize(
+    ("seed", "seeds", "meant"),
+    [(42, None, (42,)), (0, None, (0,)), (None, 3, 3), (None, "3", 3), (None, "42,43", (42, 43)), (None, [42], (42,)), (None, None, None)],
+)
+def test_a_number_of_seeds_is_how_many_and_a_list_is_which(seed: int | None, seeds: Any, meant: Any) -> None:
+    assert seeds_of(seed, seeds) == meant
+
+
+@pytest.mark.parametrize("seeds", ["-1", "3,-1", "0", "10001", "9" * 30, "x", [-1], [], 0])
+def test_what_is_neither_is_refused(seeds: Any) -> None:
+    with pytest.raises(BadInput, match="seeds"):
+        seeds_of(None, seeds)
 
 
 def test_progress_names_the_seeds_where_there_are_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,5 +72,5 @@ def test_progress_names_the_seeds_where_there_are_several(tmp_path: Path, capsys
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     masks = [line.partition("] ")[2].partition(" 1K fwd")[0].partition(" ")[2] for line in lines]
     assert sorted(masks) == ["causal", "causal_document seed=0", "causal_document seed=1"]
-    assert main([*command, "--seeds", "3,", "--out", str(tmp_path / "one")]) == 0
+    assert main([*command, "--seed", "3", "--out", str(tmp_path / "one")]) == 0
     assert "seed=" not in capsys.readouterr().err

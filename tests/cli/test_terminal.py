@@ -9,14 +9,16 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """
-from longca.bench.plan.cell import Cell
+
 from longca.bench.run.progress import progress
 from longca.bench.run.time_left import TimeLeft
 from longca.cli._tables import show_table
-from longca.results.record import LevelName, Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import LevelName, Record, Status
+from made_cells import make_cell
 show_table(("kernel", "why"), [("a", "pip install longca[cu13]"), ("b", "cannot load [/usr/lib/x.so]")])
 cell = dict(mask="causal", seqlen=64, heads_q=2, heads_kv=1, head_dim=8, head_dim_v=8, dtype="fp32", pass_=Pass.FWD)
-planned = Cell(kernel="k:v", **cell)
+planned = make_cell(kernel="k:v", **cell)
 cell |= dict(params={}, mask_digest="d", seed=0)
 cell |= dict(schema=2, key="k", env="e", level=LevelName.KERNEL, kernel="k", asked="k:v", variant="v", deterministic=False)
 with progress(1, TimeLeft({"k": 7.0}, {"k": planned})) as watcher:

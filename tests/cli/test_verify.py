@@ -123,7 +123,7 @@ def test_the_progress_counts_every_case_up_to_its_total(kernels: str, tmp_path: 
     [
         (["--seqlens", "99999999999"], "checking 99999999999 tokens with 2:1 heads takes at least "),
         (["--head-dim", "64/"], "'64/' is not understood; write a head size such as 128 or 192/128."),
-        (["--deadline", "0"], "--deadline must be a number of seconds over 0, not 0.0."),
+        (["--deadline", "0"], "--deadline must be a number of seconds over 0, not 0; give 1e+07 at most."),
         (["--masks", ""], "--masks is empty; give a value, or leave it out."),
         (["--kernels", " "], "--kernels is empty; give a value, or leave it out."),
         (["--seqlens", ","], "--seqlens is empty; give a value, or leave it out."),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longca.compare.ratio import CONFIDENCE, Ratio, ratio, ratios
+from longca.compare.ratio import CONFIDENCE, Ratio, ratio
 from longca.compare.verdicts import LOOSE, Verdict, decide
 
 THRESHOLD = 0.03
@@ -20,7 +20,7 @@ Pairs = list[tuple[list[float], list[float]]]
 
 
 def verdicts(pairs: Pairs, threshold: float = THRESHOLD) -> list[Verdict]:
-    return [decide(result, threshold) for result in ratios(pairs)]
+    return [decide(result, threshold) for result in (ratio(*pair) for pair in pairs)]
 
 
 def alarms(pairs: Pairs) -> float:
@@ -95,7 +95,7 @@ def test_the_interval_covers_the_true_ratio_as_often_as_it_says() -> None:
     random = np.random.default_rng(1)
     for n in (5, 20, 60):
         pairs = [(lognormal(random, 0.05, n), lognormal(random, 0.05, n, 1.2)) for _ in range(1000)]
-        assert sum(result.low <= 1.2 <= result.high for result in ratios(pairs)) >= 980
+        assert sum(result.low <= 1.2 <= result.high for result in (ratio(*pair) for pair in pairs)) >= 980
 
 
 @pytest.mark.parametrize(("scale", "expected"), [(1.05, "SLOWER"), (1 / 1.05, "FASTER"), (1.0, "SAME")])
@@ -117,7 +117,7 @@ def test_too_few_samples_are_unclear_however_far_apart() -> None:
 @pytest.mark.parametrize("n", [8, 9, 14, 30])
 def test_the_interval_of_a_drift_holds_the_true_ratio(correlation: float, n: int) -> None:
     """Where the correlation leaves no rank, of any drift that comes back to where it was: no change, however small a threshold is."""
-    drifts = [result for result in ratios(pairs_that_drift(correlation, 0.01, n)) if result.drifting]
+    drifts = [result for result in (ratio(*pair) for pair in pairs_that_drift(correlation, 0.01, n)) if result.drifting]
     assert len(drifts) > 10 or (correlation == 0 and n > 9)
     assert sum(decide(result, 0.0) in CHANGES for result in drifts) <= len(drifts) * (1 - CONFIDENCE)
 
@@ -157,8 +157,8 @@ def pairs_with_a_step(noise: float, n: int, same_size: bool) -> Pairs:
 
 
 @pytest.mark.parametrize("same_size", [True, False])
-@pytest.mark.parametrize("noise", [0.001, 0.003, 0.01, 0.02])
-@pytest.mark.parametrize("n", [5, 7, 8, 10, 14, 20, 30, 50, 100])
+@pytest.mark.parametrize("noise", [0.001, 0.01, 0.02])
+@pytest.mark.parametrize("n", [5, 8, 20, 100])
 def test_a_step_of_the_clock_within_each_run_is_no_change(noise: float, n: int, same_size: bool) -> None:
     assert alarms(pairs_with_a_step(noise, n, same_size)) <= 1 - CONFIDENCE
 
@@ -176,18 +176,6 @@ def shifts_interval(before: Sequence[float], after: Sequence[float]) -> tuple[fl
     quotients = sorted(b / a for a in before for b in after)
     cut = math.floor(n * m / 2 - statistics.NormalDist().inv_cdf(0.995) * math.sqrt(n * m * (n + m + 1) / 12))
     return quotients[cut], quotients[-1 - cut]
-
-
-def test_ratios_of_many_pairs_are_those_of_each() -> None:
-    random = np.random.default_rng(2)
-    sizes = [(5, 5), (5, 7), (7, 5), (3, 9), (20, 20), (20, 8), (5, 5), (200, 150)]
-    pairs = [(lognormal(random, 0.02, n), lognormal(random, 0.02, m)) for n, m in sizes for _ in range(3)]
-    assert ratios(pairs) == [ratio(*pair) for pair in pairs]
-    for before, after in pairs:
-        if 5 <= min(len(before), len(after)) <= max(len(before), len(after)) < 8:  # of more, neighbours may correlate by chance
-            result = ratio(before, after)
-            assert (result.low, result.high) == pytest.approx(shifts_interval(before, after))
-            assert result.value == pytest.approx(math.exp(statistics.median(math.log(b / a) for a in before for b in after)))
 
 
 def test_a_known_ratio_scales() -> None:

@@ -1,6 +1,5 @@
 """One kernel against the best other of its journal."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from longca.results.ranking import rank_rows
 from longca.results.reading import Results, read
 from longca.results.schema import decode_record
 from longca.results.tables import TFLOPS
-from report.made import kernel
+from report.made import kernel, line
 
 FLOPS = kernel("any", [1.0])["flops"]
 
@@ -26,7 +25,7 @@ def measured(name: str, digest: str, tflops: float | None, mask: str = "share_qu
 
 
 def results(records: Sequence[Record]) -> Results:
-    return Results([decode_record(json.dumps(record).encode()) for record in records])
+    return Results([decode_record(line(record).encode()) for record in records])
 
 
 def test_a_kernel_stands_against_the_best_other_on_the_masks_they_share() -> None:

@@ -30,7 +30,7 @@ from longca.kernels.base import Answer, Case, No, Yes
 from longca.kernels.choice.candidates import candidates
 from longca.masks import Mask
 from longca.masks.tiles import TileLists
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 CASE = Case(512, 512, 8, 2, 128, 128, "bf16", "cuda")
 LOG2_E = float(np.log2(np.e))

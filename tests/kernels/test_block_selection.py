@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.plan.cell import Cell
 from longca.errors import BadInput
 from longca.kernels import block_selection, inputs
 from longca.kernels.base import Case
 from longca.masks.selection import QUANTUM
-from longca.results.record import Pass
+from longca.results.problem import Pass
+from made_cells import make_cell
 
 SHAPE = block_selection.Heads(4, 2, 16)
 
@@ -71,10 +71,10 @@ def test_build_leaves_other_masks_alone_and_refuses_what_it_does_not_know() -> N
 
 
 def test_what_a_selected_pattern_is_measured_with_is_what_selected_it() -> None:
-    cell = Cell(kernel="torch", mask="uniform_block", seqlen=256, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32",
+    cell = make_cell(kernel="torch", mask="uniform_block", seqlen=256, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32",
                 pass_=Pass.FWD, device="cuda", source="nsa", params=(("b", 64), ("ratio", 0.5)))  # fmt: skip
-    mask = cell.build_mask()
+    mask = cell.problem.build_mask()
     case = replace(cell.case(mask), device="cpu")
     assert case.numbers == "cpu"
-    assert block_selection.from_tensors(*inputs.make(case, cell.seed)[:2], "uniform_block", "nsa", b=64, ratio=0.5) == mask
+    assert block_selection.from_tensors(*inputs.make(case, cell.problem.seed)[:2], "uniform_block", "nsa", b=64, ratio=0.5) == mask
     assert msgspec.structs.replace(cell, source="random").case(mask).numbers == ""

@@ -32,7 +32,7 @@ def versions():
 def after_edit(file):
     path = Path(code_version.__file__).parent / file
     text = path.read_text()
-    path.write_text(text + "\\n# edited\\n")
+    path.write_text(text + "\\nedited = 1\\n")
     try: return versions()
     finally: path.write_text(text)
 before = versions()
@@ -180,3 +180,16 @@ def test_a_plugin_that_derives_from_a_kernel_of_ours_covers_its_files(tmp_path: 
     registry.load_plugin(file)
     assert PACKAGE / "kernels" / "backends" / "flex" / "_blocks.py" in code_version._reached([file])
     assert registry.versions(registry.get("mine"))["code"] != code_version.of_texts([file])
+
+
+def test_comments_docstrings_and_layout_change_no_version_and_code_does(tmp_path: Path) -> None:
+    def version(text: str) -> str:
+        (tmp_path / "kernel.py").write_text(text)
+        return code_version.of_code(tmp_path / "kernel.py")
+
+    plain = 'def attend(q, k):\n    return q @ k, "a text"\n'
+    documented = '"""A module."""\n\n\ndef attend(\n    q,\n    k,\n):  # why\n    """Attends."""\n    return (q @ k), "a text"\n'
+    assert version(documented) == version(plain)
+    changes = (("q @ k", "k @ q"), ("a text", "another"), ("q, k", "q, k=1"), ("attend", "attends"), ("return", "yield"))
+    assert len({version(plain), *(version(plain.replace(*change, 1)) for change in changes)}) == 1 + len(changes)
+    assert version("def (") != version("def )")  # what Python cannot parse counts as text

@@ -124,7 +124,7 @@ def edits(folder: Path) -> dict[str, Callable[[], object]]:
         "a package": lambda: (package / "__init__.py").write_text("y = 11\n"),
         "what a helper imports": lambda: (folder / "second.py").write_text("z = 33\n"),
         "a file that is named": lambda: (folder / "kernel.cu").write_text("// another\n"),
-        "the plugin": lambda: (folder / "plug.py").write_text((folder / "plug.py").read_text() + "# more\n"),
+        "the plugin": lambda: (folder / "plug.py").write_text((folder / "plug.py").read_text() + "more = 1\n"),
     }
 
 
@@ -147,7 +147,7 @@ def test_every_part_of_a_kernel_is_part_of_its_version(which: str, tmp_path: Pat
 def test_the_version_does_not_depend_on_the_folder_and_is_that_of_one_file_where_there_is_one(tmp_path: Path) -> None:
     assert version(write(tmp_path / "a", EAGER, "attend = 1\n")) == version(write(tmp_path / "z", EAGER, "attend = 1\n"))
     (tmp_path / "alone.py").write_text("import torch, numpy, longca\n")
-    assert plugin_versions(str(tmp_path / "alone.py"))["code"] == code_version.of_texts([tmp_path / "alone.py"])
+    assert plugin_versions(str(tmp_path / "alone.py"))["code"] == code_version.of_code(tmp_path / "alone.py")
 
 
 def test_code_of_others_is_not_the_users() -> None:

@@ -55,7 +55,7 @@ def test_a_method_without_a_place_comes_last(tmp_path: Path, monkeypatch: pytest
 def test_the_version_of_a_method_from_a_file_covers_the_file_and_its_primitives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_plugins", {})
     versions = set()
-    for folder, text in (("a", PLUGIN), ("b", PLUGIN), ("c", f"{PLUGIN}\n# edited\n")):
+    for folder, text in (("a", PLUGIN), ("b", PLUGIN), ("c", f"{PLUGIN}\nedited = 1\n")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(text)
         registry._plugins.clear()

@@ -19,8 +19,8 @@ from longca.recommend.rank import _sample_mask, recommend
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, table
 from longca.results.naming import contests, rows
+from longca.results.problem import Pass
 from longca.results.ranking import rank_rows
-from longca.results.record import Pass
 from report.made import Record, around, blocks, kernel, make_record, split
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def test_seeds_that_draw_nothing_are_one_mask(write: Write, capsys: pytest.Captu
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", made))]) == 0
     said = capsys.readouterr().out
     assert "range" not in said
-    assert "--seeds 0," in said
+    assert "--seed 0 " in said
 
 
 def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:

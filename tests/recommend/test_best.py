@@ -19,7 +19,7 @@ from longca.recommend import shipped
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, NoRecord, exported, table
 from longca.results.merge import pack
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from report.made import Record, around, blocks, kernel, split
 
 ROOT = Path(__file__).parents[2]

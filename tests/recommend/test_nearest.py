@@ -239,5 +239,5 @@ def test_a_pair_is_scaled_as_single_kernels_are(write: Write) -> None:
 def test_planning_and_records_are_those_of_the_nearest_length(write: Write) -> None:
     made = [cell("fa4:bands", n, 500.0, noisy=n == 32768, plan_ms=n / 4096) for n in (8192, 32768)]
     (choice,) = answer(write("made", made), "12K").choices
-    assert [source.record.seqlen for source in choice.sources] == [8192]
+    assert [source.record.problem.seqlen for source in choice.sources] == [8192]
     assert (choice.plan_ms, choice.noisy, choice.summed) == (2.0, False, False)

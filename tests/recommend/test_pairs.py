@@ -19,7 +19,7 @@ from longca.recommend.answer import Answer, Pair
 from longca.recommend.question import Question
 from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from report.made import FLOPS, Record, kernel, split
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_a_pair_is_the_sum_of_its_records(write: Write) -> None:
     assert pair.plan_ms == pytest.approx(4.0), "of two plans"
     assert pair.memory_gib == found.best.memory_gib
     assert pair.summed
-    assert [(source.record.label, source.record.pass_) for source in pair.sources] == [("fa3", Pass.FWD), ("band_cute", Pass.BWD)]
+    assert [(source.record.label, source.record.problem.pass_) for source in pair.sources] == [("fa3", Pass.FWD), ("band_cute", Pass.BWD)]
 
 
 def test_a_kernel_of_the_pair_is_excluded_as_a_single_kernel_only(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,8 +197,8 @@ def test_the_shipped_results_have_the_fastest_pairs(mask: str) -> None:
         times: dict[Pass, dict[str, float]] = {Pass.FWD: {}, Pass.BWD: {}}
         for record in shipped.records:
             functional = record.ok and registry.get(record.label).backward == "functional"
-            if functional and (record.mask, record.seqlen, record.heads_kv) == (mask, question.seqlen, 8):
-                times[record.pass_][record.label] = record.times.median
+            if functional and (record.problem.mask, record.problem.seqlen, record.problem.heads_kv) == (mask, question.seqlen, 8):
+                times[record.problem.pass_][record.label] = record.times.median
         found = recommend(question, shipped)
         total = sum(min(own.values()) for own in times.values())
         assert found.best is not None

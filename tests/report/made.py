@@ -1,4 +1,7 @@
-"""Made journals: records as `longca run` writes them, with times that a test chooses."""
+"""Made journals: records as `longca run` writes them, with times that a test chooses.
+
+Tests choose fields side by side; `line` nests them as a journal has them.
+"""
 
 import json
 from collections.abc import Iterable
@@ -9,6 +12,7 @@ import numpy as np
 from longca.results.doubts import without_doubtful
 from longca.results.reading import Results
 from longca.results.schema import decode_environments, decode_record
+from longca.results.schema2 import SCHEMA, converted
 
 Record = dict[str, Any]
 ENVIRONMENT = {
@@ -32,7 +36,7 @@ FLOPS = 11_000_000_000  # so few that no time a test chooses is faster than a de
 def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, **fields: Any) -> Record:
     """An ok record with these samples, or with None one that was not measured."""
     record: Record = {
-        "schema": 1, "key": "", "level": "kernel", "kernel": "fa4", "variant": "bands", "asked": "fa4", "backward_kind": "functional",
+        "schema": SCHEMA, "key": "", "level": "kernel", "kernel": "fa4", "variant": "bands", "asked": "fa4", "backward_kind": "functional",
         "mask": "causal", "params": {}, "mask_digest": "d", "seed": 0, "seqlen": 8192, "seqlen_q": 8192, "seqlen_k": 8192, "heads_q": 64,
         "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16", "deterministic": False, "grad": True, "pass": "fwd",
         "status": "ok", "reason": "", "area": 33558528, "flops": FLOPS, "build_ms": 0.5, "plan_ms": 2.0,
@@ -40,6 +44,7 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
         "tflops": None, "mfu": None, "peak_gib": 1.5, "clock_mhz": 1980, "watts": 600.0, "joules": None, "compile_ms": 900.0, "env": "e",
     }  # fmt: skip
     record |= {"key": json.dumps(fields, sort_keys=True)} | fields
+    record.setdefault("given", {"params": record["params"], "grad": record["grad"] and record["pass"] == "fwd"})
     if samples is None:
         nothing = (
             "check",
@@ -67,6 +72,11 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     return record | {"ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
 
 
+def line(record: Record) -> str:
+    """The line of a journal, with its end."""
+    return json.dumps(converted(record)) + "\n"
+
+
 def kernel(name: str, samples: Any, which: str = "fwd+bwd", **fields: Any) -> Record:
     base, _, variant = name.partition(":")
     about = {"asked": name, "kernel": base, "variant": variant or None, "pass": which}
@@ -83,7 +93,7 @@ def split(method: str, ms: float, ranks: int = 64, **fields: Any) -> Record:
 
 def results_of(records: Iterable[Record], environments: Record | None = None, homes: list[tuple[int, ...]] | None = None) -> Results:
     """The records as they are read from journals, without writing one."""
-    decoded = [decode_record(json.dumps(record | {"key": str(number)}).encode()) for number, record in enumerate(records)]
+    decoded = [decode_record(line(record | {"key": str(number)}).encode()) for number, record in enumerate(records)]
     facts = decode_environments(json.dumps(environments or {"e": ENVIRONMENT}).encode())
     places = {record.key: home for record, home in zip(decoded, homes or [(0,)] * len(decoded), strict=True)}
     return Results(without_doubtful(decoded, facts), facts, homes=places)

@@ -13,10 +13,10 @@ import pytest
 from longca import masks
 from longca.cli import main
 from longca.report import figures
-from longca.report.figures.lines import broken, ends_of, spaced
+from longca.report.figures.lines import spaced
 from longca.report.figures.style import COLOURS, Styles
 from longca.results import naming
-from longca.results.points import SPEED
+from longca.results.points import SPEED, point
 from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
 Write = Callable[..., Path]
@@ -49,7 +49,7 @@ def rows_of(records: list[Record], homes: list[tuple[int, ...]] | None = None) -
 
 
 def speed_at(records: list[Record]) -> tuple[float, float, float] | None:
-    return ends_of(SPEED)(rows_of(records))
+    return point(rows_of(records), SPEED)
 
 
 def legend(figure: Any) -> list[str]:
@@ -99,16 +99,16 @@ def collisions(figure: Any) -> list[tuple[str, str]]:
 def test_figures_are_written_as_png_pdf_and_svg(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, page = tmp_path / "figures", tmp_path / "page.html"
     assert main(["report", str(journal(write)), "-o", str(page), "--figures", str(folder)]) == 0
-    kinds = ("speed", "bars", "peak", "accuracy", "memory", "preparing")
+    kinds = ("speed", "memory")
     assert {path.name for path in folder.iterdir()} == {f"{kind}-{STEM}.{end}" for kind in kinds for end in ("png", "pdf", "svg")}
     starts = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
     assert all(path.read_bytes().startswith(starts[path.suffix]) for path in folder.iterdir())
-    assert "wrote 18 figures" in capsys.readouterr().out
+    assert "wrote 6 figures" in capsys.readouterr().out
 
 
 def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = drawn([named("fa4", peak_gib=None, check=None, build_ms=None, simulated="a cluster")], tmp_path, monkeypatch)
-    assert {name for name in bare if "-" not in name} == {"bars"}
+    bare = drawn([named("fa4", peak_gib=None)], tmp_path, monkeypatch)
+    assert {name for name in bare if "-" not in name} == {"speed"}
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,19 +122,6 @@ def test_a_point_is_all_work_over_all_time_with_the_spread_of_all() -> None:
     records = [make_record([time] * 5, flops=10**11, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
     assert speed_at(records) == pytest.approx((300 / 7, 25, 100))
     assert speed_at([make_record(None)]) is None
-
-
-def test_a_line_is_called_after_the_variant_that_ran() -> None:
-    """As `longca recommend` calls it; what failed before a variant was chosen joins the only one there is."""
-    asked = [make_record(asked="fa4", variant="blocks", level="sparse"), make_record(None, asked="fa4", variant=None, level="sparse")]
-    several = [
-        make_record(asked=name, variant=variant) for name, variant in (("fa4", "native"), ("fa4", "bands"), ("fa4:native", "native"))
-    ]
-    failed = [make_record(None, asked="fa4", variant=None), make_record(None, asked="fa4:varlen", variant="varlen")]
-    plain = [make_record(kernel="flex", asked="flex", variant=None)]
-    assert naming.kernel_names(results_of([*asked, *several, *failed, *plain]).records) == [
-        *("fa4:blocks", "fa4:blocks", "fa4", "fa4", "fa4:native", "fa4", "fa4:varlen", "flex")  # "fa4" took two variants at one place
-    ]
 
 
 def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,24 +146,16 @@ def test_speeds_of_several_seeds_are_medians_on_the_masks_that_kernels_share(tmp
         for seed, own in enumerate(several)
         for seqlen in (1024, 2048)
     ]
-    figures = drawn(made, tmp_path, monkeypatch)
-    assert [values for _, values in lines(figures["speed"].axes[0])] == [[250.0, 500.0], [100.0, 200.0]]
-    assert [bar.get_height() for bar in figures["bars"].axes[0].patches] == [500.0, 200.0]
+    figure = drawn(made, tmp_path, monkeypatch)["speed"]
+    assert [values for _, values in lines(figure.axes[0])] == [[250.0, 500.0], [100.0, 200.0]]
 
 
-def test_where_a_mask_is_a_simpler_one_the_figure_is_grey_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_mask_is_a_simpler_one_the_figure_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = {n: masks.build("sliding_window", n).digest for n in (1024, 8192)}
     made = [named("fa3", mask="sliding_window", seqlen=n, mask_digest=digest[n]) for n in digest]
     made += [named("fa3", mask="causal", seqlen=n, mask_digest=masks.build("causal", n).digest) for n in digest]
-    for kind in ("speed", "accuracy"):
-        figure = drawn(made, tmp_path, monkeypatch)[kind]
-        grey = {
-            name: [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches] for name, axes in panels(figure).items()
-        }
-        [(low, high)] = grey.pop("sliding_window")
-        assert low < 1024 < high < 8192
-        assert grey == {"causal": []}
-        assert "sliding_window is full at 1K." in said(figure)
+    figure = drawn(made, tmp_path, monkeypatch)["speed"]
+    assert "sliding_window is full at 1K." in said(figure)
 
 
 def pattern(name: str, ratio: float, ms: float, **fields: Any) -> Record:
@@ -214,49 +193,12 @@ def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path
     assert levels_drawn(dense, homes=[(0,), (0,), (1,)]) == {"sparse", "kernel"}
 
 
-def test_bars_stand_at_the_longest_length_of_each_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kernel with a bar somewhere has a bar or a word at every mask; who has none is not in the legend, but is named."""
-    made = [named("fa3", mask="full", seqlen=40960, tflops=300.0), named("flex", mask="full", seqlen=40960, tflops=200.0)]
-    made += [named("flex", mask="full", seqlen=32768, tflops=5.0), named("flex", mask="causal", seqlen=32768, tflops=100.0)]
-    made += [named("fa3", mask="causal", seqlen=32768, status="oom"), named("late", mask="causal", seqlen=32768, tflops=50.0)]
-    made += [named("never", mask="full", seqlen=40960, status="unsupported")]
-    figure = drawn(made, tmp_path, monkeypatch)["bars"]
-    axes = figure.axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["full, 40K", "causal, 32K"]
-    assert sorted(patch.get_height() for patch in axes.patches) == [50, 100, 200, 300]
-    words = sorted((round(text.get_position()[0]), text.get_text().strip()) for text in axes.texts)
-    assert words == [(0, "not run"), (1, "out of memory")]
-    assert legend(figure) == ["fa3", "flex", "late"]
-    assert "Nothing to show of never (unsupported)." in said(figure)
-
-
 def test_slow_speeds_are_drawn_in_gflops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [named("torch", seqlen=n, tflops=n / 1e5) for n in (1024, 4096)]
-    figures = drawn(made, tmp_path, monkeypatch)
-    [(_, speeds)] = lines(figures["speed"].axes[0])
+    figure = drawn(made, tmp_path, monkeypatch)["speed"]
+    [(_, speeds)] = lines(figure.axes[0])
     assert speeds == pytest.approx([10.24, 40.96])
-    assert [patch.get_height() for patch in figures["bars"].axes[0].patches] == pytest.approx([40.96])
-    for name in ("speed", "bars"):
-        assert "GFLOP/s" in said(figures[name]) + "".join(axes.get_ylabel() for axes in figures[name].axes)
-
-
-def test_the_heat_map_holds_the_share_of_peak_at_the_longest_length_and_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    same = masks.build("sliding_window", 1024).digest
-    made = [named("fa3", mask="causal", mfu=share, seqlen=n) for n, share in ((8192, 0.9), (32768, 0.625))]
-    made += [named("fa3", mask="sliding_window", mfu=0.9, seqlen=1024, mask_digest=same)]
-    made += [named("flex", mask="causal", mfu=0.04, seqlen=32768), named("flex", mask="sliding_window", seqlen=1024, status="oom")]
-    made += [named("late", mask="causal", mfu=0.3, seqlen=32768), named("late", mask="causal", seqlen=16384, status="wrong")]
-    made += [named("short", mask="causal", mfu=0.3), named("short", mask="causal", status="skipped", seqlen=32768)]
-    figure = drawn(made, tmp_path, monkeypatch)["peak"]
-    [axes] = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["causal, 32K", "sliding_window, 1K"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["fa3", "flex", "late"]
-    written = {text.get_position(): text.get_text() for text in axes.texts}
-    assert written == {(0, 0): "62 %", (1, 0): "4.0 %", (2, 0): "W", (0, 1): "=", (1, 1): "M", (2, 1): ""}
-    shares = axes.images[0].get_array()
-    assert (shares[0][0], shares[0][1]) == (0.625, 0.04)
-    assert "M out of memory; W wrong; = measured only" in said(figure)
-    assert "Nothing to show of short (skipped by a rule)." in said(figure)
+    assert "GFLOP/s" in said(figure)
 
 
 def test_a_letter_of_its_own_stands_for_what_a_rule_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,38 +208,16 @@ def test_a_letter_of_its_own_stands_for_what_a_rule_skipped(tmp_path: Path, monk
     found = drawn(made, tmp_path, monkeypatch)
     assert [text.get_text() for text in panels(found["speed"])["causal"].texts] == ["L"]
     assert "L skipped by a rule" in said(found["speed"])
-    assert [text.get_text().strip() for text in found["bars"].axes[0].texts] == ["skipped by a rule"]
-    assert [text.get_text() for text in found["peak"].axes[0].texts].count("L") == 1
-
-
-def test_without_a_known_peak_shares_are_of_the_fastest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [named("fa3", tflops=200.0), named("flex", tflops=50.0)]
-    figure = drawn([record | {"mfu": None} for record in made], tmp_path, monkeypatch)["peak"]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["100 %", "25 %"]
-    assert "of the fastest kernel's" in said(figure)
-
-
-def test_errors_are_shares_of_what_is_allowed_of_what_the_pass_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = {"out": {"error": 9e-4, "allowed": 1e-3}, "dq": {"error": 1e-4, "allowed": 1e-3}, "dv": {"error": 2e-4, "allowed": 1e-3}}
-    bad = {"dk": {"error": 5e-3, "allowed": 1e-3}}
-    made = [named("fa3", seqlen=n, check=check) | {"pass": "bwd"} for n in (1024, 2048)]
-    made += [named("flex", seqlen=1024, status="wrong") | {"pass": "bwd", "check": bad}]
-    figure = drawn(made, tmp_path, monkeypatch)["accuracy"]
-    [fa3, flex] = [values for _, values in lines(figure.axes[0])]
-    assert fa3 == pytest.approx([0.2, 0.2])
-    assert flex[0] == pytest.approx(5)
-    assert levels(figure.axes[0]) == [1]
-    assert legend(figure) == ["fa3", "flex"]
 
 
 def test_with_one_length_masks_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [named("fa3", mask=mask, peak_gib=gib) for mask, gib in (("full", 0.5), ("causal", 0.25))]
     found = drawn(made, tmp_path, monkeypatch)
-    assert "speed" not in found
-    [axes] = found["memory"].axes
-    assert lines(axes) == [([0, 1], [0.5, 0.25])]
-    assert axes.lines[0].get_linestyle() == "None"
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["full", "causal"]
+    for kind, values in (("memory", [0.5, 0.25]), ("speed", [11.0, 11.0])):
+        [axes] = found[kind].axes
+        assert lines(axes) == [([0, 1], values)]
+        assert axes.lines[0].get_linestyle() == "None"
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["full, 8K", "causal, 8K"]
 
 
 def test_memory_has_a_panel_for_each_block_pattern_and_one_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,25 +232,6 @@ def test_memory_has_a_panel_for_each_block_pattern_and_one_for_the_rest(tmp_path
         "the most of any mask": [[0.5, 0.5]],
     }
     assert {axes.get_yscale() for axes in figure.axes} == {"log"}
-
-
-def test_preparing_tells_making_planning_and_compiling_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def times(name: str, mask: str, n: int, build: float, plan: float, compiling: float) -> Record:
-        return named(name, mask=mask, seqlen=n, build_ms=build, plan_ms=plan, compile_ms=compiling)
-
-    made = [
-        times("fa3", "full", 1024, 1.0, 10.0, 0.0),
-        times("fa3", "full", 2048, 2.0, 20.0, 0.0),
-        times("fa3", "causal", 1024, 3.0, 30.0, 0.0),
-    ]
-    made += [times("flex", "full", 1024, 1.0, 5.0, 900.0), times("flex", "full", 2048, 2.0, 6.0, 1.0)]
-    figure = drawn(made, tmp_path, monkeypatch)["preparing"]
-    built, planned, compiled = figure.axes
-    assert [values for _, values in lines(built)] == [[1.0, 2.0]]
-    assert [values for _, values in lines(planned)] == [[20.0, 20.0], [5.0, 6.0]]
-    assert [patch.get_width() for patch in compiled.patches] == [900.0]
-    assert [text.get_text() for text in compiled.texts] == ["nothing"]
-    assert [label.get_text() for label in compiled.get_yticklabels()] == ["fa3", "flex"]
 
 
 def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,12 +252,10 @@ def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: 
     assert (measured.get_linestyle(), simulated.get_linestyle()) == ("-", ":")
 
 
-def test_simulated_clusters_and_bars_differ_too() -> None:
+def test_simulated_clusters_differ_too() -> None:
     names = ["fa4 usp", "fa4 usp, simulated on a", "fa4 usp, simulated on b"]
     styles = Styles([names])
     assert [styles.line(name).get("fillstyle") for name in names] == [None, "none", "left"]
-    assert [styles.bar(name)["facecolor"] == "white" for name in names] == [False, True, True]
-    assert styles.bar(names[1])["linestyle"] != styles.bar(names[2])["linestyle"]
 
 
 def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,10 +268,10 @@ def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkey
     ]
     found = drawn(made, tmp_path, monkeypatch)
     looks: dict[str, set[tuple[Any, ...]]] = {}
-    for figure in (figure for name, figure in found.items() if name.startswith(("speed-", "memory-", "accuracy-"))):
+    for figure in (figure for name, figure in found.items() if "-" in name):
         for name, handle in handles(figure).items():
             looks.setdefault(name, set()).add((handle.get_color(), handle.get_marker(), handle.get_linestyle()))
-    assert len(found) > 8
+    assert len(found) == 6
     assert all(len(several) == 1 for several in looks.values())
     assert len(looks) == len(set.union(*looks.values())) == 3
 
@@ -383,7 +282,6 @@ def test_twenty_kernels_differ_in_colour_and_in_grey() -> None:
     made = [styles.line(name) for name in names]
     assert len({(style["color"], style["marker"]) for style in made}) == 20
     assert len({(style["marker"], style["linestyle"]) for style in made}) == 20
-    assert len({(styles.bar(name)["facecolor"], styles.bar(name)["hatch"]) for name in names}) == 20
 
 
 def test_kernels_of_one_figure_have_colours_of_their_own_as_long_as_there_are_any() -> None:
@@ -436,28 +334,6 @@ def test_nothing_lies_on_anything_else(kernels: int, tmp_path: Path, monkeypatch
 def test_labels_of_lengths_that_touch_go_to_a_second_row() -> None:
     lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40)]
     assert spaced(lengths) == ["1K", "2K", "4K", "8K", "16K", "\n24K", "32K", "\n40K"]
-
-
-def test_names_break_between_words_first() -> None:
-    assert broken("uniform_block b=64 ratio=0.2", 14) == "uniform_block\nb=64 ratio=0.2"
-    assert broken("sliding_window_causal, 8K", 12) == "sliding_\nwindow_\ncausal, 8K"
-    assert broken("full, 8K", 12) == "full, 8K"
-
-
-def test_panels_of_many_lines_are_taller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the best of fourteen kernels can be told apart."""
-    heights = []
-    for count in (3, 14):
-        made = [named(f"k{number}", seqlen=n) for number in range(count) for n in (1024, 2048)]
-        figure = drawn(made, tmp_path, monkeypatch)["speed"]
-        heights.append(figure.axes[0].get_position().height * figure.get_figheight())
-    assert heights == pytest.approx([1.75, 2.5])
-
-
-def test_matplotlib_looks_for_no_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That took longer than drawing."""
-    found = drawn([named(name, seqlen=n) for name in ("a", "b") for n in (1024, 2048)], tmp_path, monkeypatch)
-    assert {figure.get_layout_engine() for figure in found.values()} == {None}
 
 
 def test_spreads_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,53 +6,71 @@ import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from longca import masks
-from longca.cli import main
-from longca.kernels.block_selection import Heads, from_seed
-from longca.report.encoding import embed
-from longca.report.page_data import page_data
-from longca.results import naming
-from longca.results.merge import pack
-from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
-from longca.results.reading import read_all
 from report.browser import Browser
-from report.made import ENVIRONMENT, Record, make_record
-from report.opened import PAINT, choose, opened, ready_after, settle, text
+from report.made import FLOPS, Record, around, kernel, make_record
+from report.opened import FIRST, PAINT, choose, opened, opened_again, press_button, ready_after, series, settle, text
+from report.test_page_data import EVENTS
+
+pytestmark = pytest.mark.slow
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
-SIZES = ((1200, 900), (360, 700))
 PARTS = ("#answer", "#speed", "#closeness", "#board", "#records", "#environment")
+CELLS = "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map((row) => [...row.cells].map((cell) => cell.innerText))"
+RIGHT, ESCAPE = "\ue014", "\ue00c"
+LENGTHS = (1024, 4096, 16384)
+SPEED = FLOPS / 1e9  # TFLOP/s in one millisecond
+MS = {"fast": 1.0, "mid": 2.0, "slow": 4.0}
+ENLARGED = "drawn.get(document.querySelector('#enlarged-chart .plot'))"
 
 
-def records() -> list[Record]:
+def hostile() -> list[Record]:
     made = []
-    for mask in ("causal", "causal_document"):
-        for seqlen in (8192, 32768):
-            for which in ("fwd", "bwd"):
-                place = {"mask": mask, "seqlen": seqlen, "pass": which, "mask_digest": mask}
-                made.append(make_record([1.0, 1.1, 1.2], **place))
-                made.append(make_record([2.0, 2.2, 2.4], **place, kernel="flex", asked="flex", variant=None))
-                made.append(make_record([3.0, 3.1, 3.2], **place, kernel=HOSTILE, asked=HOSTILE, variant=None))
-                made.append(make_record(None, **place, kernel="fa2", asked="fa2", status="oom", reason="out of memory: 80 GiB"))
+    for mask, seqlen, which in product(("causal", "causal_document"), (8192, 32768), ("fwd", "bwd")):
+        place = {"mask": mask, "seqlen": seqlen, "pass": which, "mask_digest": mask}
+        made.append(make_record([1.0, 1.1, 1.2], **place))
+        made.append(make_record([2.0, 2.2, 2.4], **place, kernel="flex", asked="flex", variant=None))
+        made.append(make_record([3.0, 3.1, 3.2], **place, kernel=HOSTILE, asked=HOSTILE, variant=None))
+        made.append(make_record(None, **place, kernel="fa2", asked="fa2", status="oom", reason="out of memory: 80 GiB"))
     made[3] = make_record(None, mask="causal", kernel="fa2", asked="fa2", status="wrong", reason="</script><script>alert(2)</script>")
+    return made
+
+
+def grid() -> list[Record]:
+    """Eight kernels, two masks, three lengths, both passes."""
+    made = []
+    names = {**MS, **{f"k{n}": 5.0 + n for n in range(5)}}
+    for (name, ms), mask, seqlen, which in product(names.items(), ("full", "causal"), LENGTHS, ("fwd", "bwd")):
+        ok = name != "slow" or seqlen < 16384
+        place = {"mask": mask, "mask_digest": f"{mask}{seqlen}", "seqlen": seqlen, "joules": 3.0 * ms if ok else None}
+        failure = {} if ok else {"status": "unsupported", "reason": "too long"}
+        made.append(kernel(name, around(ms * (2 if which == "bwd" else 1)) if ok else None, which, **place, **failure))
     return made
 
 
 @pytest.fixture
 def page(write: Write, browser: Browser, tmp_path: Path) -> Browser:
-    return opened(browser, write("made", records()), tmp_path)
+    return opened(browser, write("made", hostile()), tmp_path)
+
+
+@pytest.fixture
+def charts(write: Write, browser: Browser, tmp_path: Path) -> Browser:
+    return opened(browser, write("charts", grid()), tmp_path)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("size", SIZES, ids=["desktop", "phone"])
+@pytest.mark.parametrize("size", [(1200, 900), (360, 700)], ids=["desktop", "phone"])
 def test_every_part_is_drawn_without_a_complaint_or_a_request(page: Browser, size: tuple[int, int], dark: bool) -> None:
     page.resize(*size)
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    before = page.script(paper)
     if dark:
         page.script("document.getElementById('theme').click()")
+    assert (page.script(paper) != before) == dark
     for part in PARTS:
         page.script("document.querySelector(arguments[0]).scrollIntoView()", part)
         assert text(page, part).strip()
@@ -68,56 +86,13 @@ def test_every_part_is_drawn_without_a_complaint_or_a_request(page: Browser, siz
 
 
 def test_the_first_screen_answers(page: Browser) -> None:
-    cells = page.script(
-        """return [...document.querySelectorAll('#matrix tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"""
-    )
-    assert [row[0] for row in cells] == ["causal", "causal_document"]
-    for row in cells:
-        assert [cell.split("\n") for cell in row[1:]] == [["fa4:bands", "10", "2.00× flex"]] * 2
-    heads = page.script("return [...document.querySelectorAll('#matrix thead th')].map((cell) => cell.innerText)")
-    assert heads == ["mask", "8K", "32K"]
-    top = page.script("return document.querySelector('#matrix tbody td button').getBoundingClientRect().bottom")
-    assert top < 900, "it is seen without scrolling"
-    assert "fa4:bands is fastest or as fast in 100 % of 4 cells" in text(page, "#winners")
-
-
-def test_the_colour_of_a_cell_is_that_of_its_kernel(page: Browser) -> None:
-    colour = "return getComputedStyle(document.querySelector('.answer')).borderLeftColor"
-    rgb = page.script("const c = lookOf('fa4:bands').colour; return [1, 3, 5].map((i) => parseInt(c.slice(i, i + 2), 16))")
-    assert page.script(colour) == f"rgb({', '.join(map(str, rgb))})"
-    choose(page, "tint", "ahead")
-    assert page.script(colour) != f"rgb({', '.join(map(str, rgb))})"
-
-
-def test_what_failed_is_said_below(page: Browser) -> None:
-    words = text(page, "#failures-list")
-    assert "wrong fa2:bands, fwd: </script><script>alert(2)</script>" in words
-    assert "out of memory fa2:bands, fwd, bwd: out of memory: 80 GiB 7 records; causal, causal_document" in words
+    head, *rows = page.script(CELLS, "matrix")
+    assert head == ["mask", "8K", "32K"]
+    assert [row[0] for row in rows] == ["causal", "causal_document"]
+    assert [cell.split("\n") for row in rows for cell in row[1:]] == [["fa4:bands", "10", "2.00× flex"]] * 4
+    assert page.script("return document.querySelector('#matrix tbody td button').getBoundingClientRect().bottom") < 900
+    assert "wrong fa2:bands, fwd: </script><script>alert(2)</script>" in text(page, "#failures-list")
     assert page.script("return document.getElementById('changes').hidden"), "nothing was measured twice"
-
-
-def test_times_count_as_equal_by_the_rule_of_the_ranking(page: Browser) -> None:
-    words = text(page, "#answer")
-    assert f"Times within {PRACTICAL:.0%}".replace("%", " %") in words
-    assert f"within {NOISE_EXPLAINS:.0%}".replace("%", " %") + " whose spreads overlap" in words
-
-
-def test_the_skip_link_keeps_the_view(page: Browser) -> None:
-    choose(page, "tint", "ahead")
-    page.script("document.querySelector('.skip').click()")
-    assert page.script("return [document.activeElement.id, state.section, state.tint]") == ["matrix", "answer", "ahead"]
-
-
-@pytest.mark.parametrize(("width", "table"), [(1200, "#matrix"), (1200, "#table"), (800, "#matrix")])  # the bar has two rows, or three
-def test_the_head_of_a_table_that_fits_stays_in_sight(page: Browser, width: int, table: str) -> None:
-    page.resize(width, 300)
-    settle(page)
-    places = """const table = document.querySelector(arguments[0]), row = table.querySelector('tbody tr:last-child');
-                row.scrollIntoView({ block: 'end' });
-                return [document.getElementById('bar').getBoundingClientRect().bottom,
-                        table.querySelector('thead th').getBoundingClientRect().top, row.getBoundingClientRect().top]"""
-    bar, head, last = page.script(places, table)
-    assert bar - 1 <= head < last
 
 
 def test_a_hostile_name_stays_text(page: Browser) -> None:
@@ -130,147 +105,69 @@ def test_a_hostile_name_stays_text(page: Browser) -> None:
     assert page.complaints() == []
 
 
+@pytest.mark.parametrize("name", ["constructor", "__proto__"])
+def test_names_of_javascript_are_names_like_others(name: str, write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [kernel(one, around(1.0), "fwd", mask=mask, mask_digest=mask) for one in (name, "flex") for mask in (name, "causal")]
+    made += [kernel(name, None, "fwd", mask=name, seqlen=1024, status="oom", reason=name)]
+    page = opened(browser, write("names", made), tmp_path)
+    assert page.complaints() == []
+    assert {row[0] for row in page.script(CELLS, "matrix")[1:]} == {name, "causal"}
+    assert name in text(page, "#legend")
+
+
 def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
     fill = "const f = document.getElementById('filter'); f.value = arguments[0]; f.dispatchEvent(new Event('input'))"
     page.script(fill, "flex 32K fwd")
     assert text(page, "#shown") == "2 of 32 records"
     rows = list(csv.DictReader(io.StringIO(page.script("return csvText(view.rows)"))))
-    assert [(row["kernel"], row["seqlen"], row["pass"]) for row in rows] == [("flex", "32768", "fwd")] * 2
-    assert [float(row["ms_median"]) for row in rows] == [2.2, 2.2]
+    assert [(row["kernel"], row["seqlen"], row["pass"], float(row["ms_median"])) for row in rows] == [("flex", "32768", "fwd", 2.2)] * 2
     page.script(fill, "")
     page.script("[...document.querySelectorAll('#table th button')].find((b) => b.textContent === 'TFLOP/s').click()")
     kernels = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].innerText)")
     assert kernels == ["fa4:bands"] * 8 + ["flex"] * 8 + [HOSTILE] * 8 + ["fa2:bands"] * 8
     page.script("document.querySelector('#table tbody tr').click()")
-    command = "longca run --kernels fa4 --masks causal --seqlens 8K --seeds 0, --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
-    assert command in text(page, "#receipts pre")
-
-
-def test_a_receipt_has_time_spread_error_clock_versions_and_says_what_is_older(write: Write, browser: Browser, tmp_path: Path) -> None:
-    about = {"kernel": "torch", "asked": "torch:chunked", "variant": "chunked", "schema": 2}
-    made = make_record([1.0, 1.1, 1.2], versions={"torch": "2.11.0", "code": "0"}, **about)
-    page = opened(browser, write("receipt", [made]), tmp_path)
-    page.script("document.querySelector('.answer').click()")
     words = text(page, "#receipts-text")
-    for part in ("10 TFLOP/s, 1.1 ms", "3 samples", "±1.0 %", "out 1.00e-4 of 3.00e-4 (33 %)", "1980 MHz, 600 W", "target=0.02",
-                 "code 0, torch 2.11.0", "driver 580.1", "A newer version of this kernel's code exists"):  # fmt: skip
+    for part in (
+        "10 TFLOP/s, 1.1 ms",
+        "3 samples",
+        "±1.0 %",
+        "out 1.00e-4 of 3.00e-4 (33 %)",
+        "1980 MHz, 600 W",
+        "target=0.02",
+        "driver 580.1",
+    ):
         assert part in words, part
-    assert page.script("return document.getElementById('receipts').open")
-    page.press("\ue00c")
-    assert not page.script("return document.getElementById('receipts').open"), "Escape closes it"
+    command = "longca run --kernels fa4 --masks causal --seqlens 8K --seed 0 --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
+    assert command in text(page, "#receipts pre")
+    page.press(ESCAPE)
+    assert not page.script("return document.getElementById('receipts').open")
 
 
-def test_the_theme_can_be_switched(page: Browser) -> None:
-    paper = "return getComputedStyle(document.body).backgroundColor"
-    before = page.script(paper)
-    page.script("document.getElementById('theme').click()")
-    assert page.script(paper) != before
-    assert page.complaints() == []
-
-
-def test_a_phone_scrolls_tables_in_their_boxes_and_says_so(write: Write, browser: Browser, tmp_path: Path) -> None:
-    """Words are not broken to fit, and the kernel stays in sight."""
-    about = {"kernel": "cudnn_flex", "asked": "cudnn_flex:documents", "variant": "documents"}
+def test_names_and_figures_fit_a_phone_and_wide_tables_say_that_they_go_on(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """The longest name of a kernel on twelve lengths, with the widest figures."""
+    lengths = [1024 * n for n in (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128)]
     made = [
-        make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads)
-        for n in (2048, 4096, 8192, 16384, 32768)
-        for heads in (8, 64)
+        kernel("cudnn_flex:documents", [11 / 666] * 6, "fwd", mask=mask, seqlen=n, mask_digest=mask, noisy=True)
+        for mask, n in product(("sliding_window_causal", "full"), lengths)
     ]
-    page = opened(browser, write("phone", [*records(), *made]), tmp_path)
-    page.resize(360, 700)
-    assert page.script("return document.documentElement.scrollWidth") <= 360
-    assert page.script("return document.querySelector('#matrix caption span').getBoundingClientRect().right") <= 360
-    broken = """const found = [], range = document.createRange();
-                const walk = document.createTreeWalker(document.querySelector('#table'), NodeFilter.SHOW_TEXT);
-                while (walk.nextNode()) for (const word of walk.currentNode.data.matchAll(/[^\\s_]+/g)) {
-                  range.setStart(walk.currentNode, word.index);
-                  range.setEnd(walk.currentNode, word.index + word[0].length);
-                  if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) found.push(word[0]);
-                }
-                return found"""
-    assert page.script(broken) == []
-    scrolled = """const first = document.querySelector('#table tbody td'), box = document.querySelector('#table').parentNode;
-                  const at = () => first.getBoundingClientRect().left, before = at();
-                  box.scrollLeft = 300; return [box.scrollLeft, at() - before]"""
-    assert page.script(scrolled) == [300, 0]
+    page = opened(browser, write("narrow", made), tmp_path)
+    cut = """return [...document.querySelectorAll('.answer b, .figures, .figures small')]
+               .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.innerText)"""
+    for width in (1320, 360):
+        page.resize(width, 900)
+        settle(page)
+        assert page.script(cut) == []
+        assert page.script("return document.documentElement.scrollWidth") <= width
+    more = "return [...document.querySelectorAll('#matrix, #table')].map((box) => box.closest('.wide').classList.contains('more'))"
     page.script("watchOverflow()")
-    assert page.script(
-        "return [...document.querySelectorAll('#matrix, #table')].map((box) => box.closest('.wide').classList.contains('more'))"
-    ) == [True, True]
-    hint = "return getComputedStyle(document.getElementById('matrix'), '::before').content"
-    assert "scroll sideways" in page.script(hint)
-
-
-@pytest.mark.parametrize("width", [320, 390])
-def test_the_navigation_of_a_phone_is_in_sight_and_covers_no_heading(page: Browser, width: int) -> None:
-    page.script("document.getElementById('to-parallel').hidden = false")  # the most links that there can be
-    page.resize(width, 844)
-    settle(page)
-    inside = """return [...document.querySelectorAll('nav a')].map((link) => { const { left, right, height } = link.getBoundingClientRect();
-                return left >= 0 && right <= arguments[0] && height >= 24; })"""
-    assert page.script(inside, width) == [True] * 7
-    for part in PARTS[1:]:
-        covered = """document.querySelector(`nav a[href="${arguments[0]}"]`).click();
-                     const heading = document.querySelector(`${arguments[0]} h2`).getBoundingClientRect();
-                     return [heading.top, document.querySelector('nav').getBoundingClientRect().bottom]"""
-        top, below = page.script(covered, part)
-        assert top >= below, part
-
-
-def test_one_length_fits_a_phone(write: Write, browser: Browser, tmp_path: Path) -> None:
-    page = opened(browser, write("one", [make_record(mask="causal_document")]), tmp_path)
-    page.resize(390, 844)
-    assert page.script("const box = document.getElementById('matrix'); return box.scrollWidth - box.clientWidth") <= 0
-
-
-def test_each_block_pattern_has_its_own_picture_and_share(write: Write, browser: Browser, tmp_path: Path) -> None:
-    shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16}
-    drawn = [masks.build("uniform_block", 2048, b=64, ratio=ratio, heads=2) for ratio in (0.25, 0.75)]
-    drawn.append(from_seed("uniform_block", 2048, "nsa", 0, Heads(4, 2, 16), b=64, ratio=0.25))
-    made = [
-        make_record(
-            [1.0], level="sparse", mask=mask.name, params=mask.params, source=mask.source or "random", mask_digest=mask.digest, **shape
-        )
-        for mask in drawn
-    ]
-    folder = write("blocks", [record | {"seqlen": 2048} for record in made])
-    sizes = {"seqlen_q": 2048, "seqlen_k": 2048, "bands": None}
-    entries = [{"digest": mask.digest, "mask": mask.name, "params": mask.params, "area": mask.area} | sizes for mask in drawn]
-    (folder / "masks.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    results = read_all([folder])
-    found = dict(page_data(results, naming.rows(results), "")["pictures"])
-    assert list(found) == [f"uniform_block {name}" for name in ("b=64 ratio=0.25", "b=64 ratio=0.75", "nsa b=64 ratio=0.25")]
-    for mask, picture in zip(drawn, found.values(), strict=True):
-        assert picture["density"] == pytest.approx(mask.density, rel=1e-3)
-    dark = [sum(int(digit, 16) for row in picture["shades"] for digit in row) for picture in list(found.values())[:2]]
-    assert dark[1] == pytest.approx(3 * dark[0], rel=0.05)
-    page = opened(browser, folder, tmp_path)
-    cards = page.script(
-        "return [...document.querySelectorAll('#charts article')].map((card) =>"
-        " [card.querySelectorAll('canvas.picture').length, card.querySelector('button').title])"
-    )
-    assert [count for count, _ in cards] == [1, 0], "a pattern that q and k selected has no picture"
-    assert [title.split(" %")[0] for _, title in cards] == ["25.0", f"{100 * drawn[2].density:.1f}"]
-    assert page.complaints() == []
-
-
-def test_journals_below_a_folder_become_one_page(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "all" / "deeper").mkdir(parents=True)
-    for name, ms in (("a", 1.0), ("deeper/b", 2.0)):
-        write(name.replace("/", "-"), [make_record([ms], kernel=name, asked=name)]).rename(tmp_path / "all" / name)
-    pack(tmp_path / "all" / "deeper" / "b")
-    assert {record.kernel for record in read_all([tmp_path / "all"]).records} == {"a", "deeper/b"}
-    assert main(["report", str(tmp_path / "all"), "-o", str(tmp_path / "page.html")]) == 0
-    (tmp_path / "nothing").mkdir()
-    assert main(["report", str(tmp_path / "nothing")]) == 2
-    assert f"there is no journal in {tmp_path / 'nothing'}" in capsys.readouterr().err
+    assert page.script(more) == [True, True]
 
 
 def test_10000_records_load_in_three_seconds(write: Write, browser: Browser, tmp_path: Path) -> None:
-    grid = product(range(11), [f"k{kernel}" for kernel in range(8)], (8192, 16384, 32768, 65536), ("fwd", "bwd"), range(15))
+    places = product(range(11), [f"k{kernel}" for kernel in range(8)], (8192, 16384, 32768, 65536), ("fwd", "bwd"), range(15))
     many = [
         make_record([1.0 + seed / 100], seed=seed, kernel=kernel, asked=kernel, seqlen=seqlen, mask=f"mask{mask}", **{"pass": which})
-        for seed, kernel, seqlen, which, mask in grid
+        for seed, kernel, seqlen, which, mask in places
     ]
     assert len(many) >= 10000
     page = opened(browser, write("many", many), tmp_path)
@@ -282,19 +179,6 @@ def test_10000_records_load_in_three_seconds(write: Write, browser: Browser, tmp
     assert min(times) < 3000
 
 
-def test_data_cannot_leave_its_script_element() -> None:
-    assert embed({"a": "</script><!--&\u2028"}) == '{"a":"\\u003c/script\\u003e\\u003c!--\\u0026\\u2028"}'
-
-
-def test_a_page_that_cannot_be_written_is_a_sentence(write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    folder = write("made", records())
-    assert main(["report", str(folder), "-o", str(tmp_path / "no" / "page.html")]) == 2
-    assert "cannot write" in capsys.readouterr().err
-    (folder / "results.jsonl").write_text('{"key": "x", "schema": 1}\n')
-    assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 2
-    assert "line 1 is damaged: object missing required field" in capsys.readouterr().err
-
-
 def test_a_journal_without_any_time_says_why(write: Write, browser: Browser, tmp_path: Path) -> None:
     page = opened(browser, write("failed", [make_record(None, reason="no such device")]), tmp_path)
     assert "error fa4:bands, fwd: no such device" in text(page, "#failures-list")
@@ -303,37 +187,190 @@ def test_a_journal_without_any_time_says_why(write: Write, browser: Browser, tmp
     assert page.complaints() == []
 
 
-def test_the_table_says_a_kernel_once_and_fits(write: Write, browser: Browser, tmp_path: Path) -> None:
-    about = {"kernel": "cudnn_flex", "asked": "cudnn_flex:documents", "variant": "documents"}
-    several = [
-        make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads, head_dim=192)
-        for n in (8192, 16384)
-        for heads in (8, 64)
+def test_small_multiples_share_one_axis_and_colour_the_best_five(charts: Browser) -> None:
+    found = charts.script(
+        PAINT
+        + """return [...document.querySelectorAll('#charts .plot')].map((place) => { const option = drawn.get(place).getOption();
+             return [option.yAxis[0].max, option.xAxis[0].name, option.yAxis[0].name,
+                     option.series.filter(({ lineStyle }) => lineStyle.color !== css('--faint')).map(({ name }) => name)]; })"""
+    )
+    assert found == [[15, "tokens", "TFLOP/s", ["fast", "mid", "k0", "k1", "slow"]]] * 2
+
+
+SWITCHES: dict[str, tuple[float, float]] = {  # by measure the values of `fast` and `mid` in the forward
+    "tflops": (SPEED, SPEED / 2),
+    "ms": (1.0, 2.0),
+    "speedup": (1.0, 0.5),
+    "tokens": (1024e3, 512e3),
+    "joules": (3.0, 6.0),
+    "memory": (1.5, 1.5),
+    "peak": (SPEED / 989, SPEED / 2 / 989),
+    "close": (1.0, 0.5),
+    "plan": (2.0, 2.0),
+    "compile": (900.0, 900.0),
+    "build": (0.5, 0.5),
+    "error": (1 / 3, 1 / 3),
+}
+
+
+def test_every_measure_pass_and_scale_can_be_shown(charts: Browser) -> None:
+    offered = charts.script("return [...document.getElementById('measure').options].map(({ value }) => value)")
+    assert set(offered) == {*SWITCHES}, "the limit needs bands, and waiting needs ranks"
+    for measure, (fast, mid) in SWITCHES.items():
+        choose(charts, "measure", measure)
+        shown = series(charts, "full")
+        assert [shown[name][0] for name in ("fast", "mid")] == [[1024, pytest.approx(fast)], [1024, pytest.approx(mid)]], measure
+    choose(charts, "measure", "ms")
+    for which, factor in (("fwd", 1), ("bwd", 2), ("fwd+bwd", 3)):
+        press_button(charts, "pass", which)
+        assert series(charts, "causal")["mid"] == [[x, pytest.approx(2.0 * factor)] for x in LENGTHS]
+    press_button(charts, "scale", "log")
+    assert charts.script(FIRST + "return option.yAxis[0].type") == "log"
+    press_button(charts, "chart", "bars")
+    choose(charts, "at", "1024")
+    assert charts.script(FIRST + "return option.yAxis[0].data.slice(0, 3)") == ["fast", "mid", "slow"]
+    assert charts.complaints() == []
+
+
+def modes(page: Browser) -> dict[str, str]:
+    chips = page.script("return [...document.querySelectorAll('#legend .chip:not(.all)')].map((chip) => [chip.innerText, chip.className])")
+    return {name: classes.split()[1] for name, classes in chips}
+
+
+def click_chip(page: Browser, name: str, **event: Any) -> None:
+    page.script(
+        """const chip = [...document.querySelectorAll('#legend .chip')].find(({ innerText }) => innerText === arguments[0]);
+           chip.dispatchEvent(new MouseEvent('click', { bubbles: true, ...arguments[1] }))""",
+        name,
+        event,
+    )
+
+
+def test_the_legend_hides_shows_and_isolates(charts: Browser) -> None:
+    assert (modes(charts)["fast"], modes(charts)["k4"]) == ("colour", "grey")
+    click_chip(charts, "fast")
+    assert modes(charts)["fast"] == "hidden"
+    assert "fast" not in series(charts, "full")
+    click_chip(charts, "mid", detail=2)
+    assert list(series(charts, "full")) == ["mid"]
+    for name, expected in (("All", {"colour"}), ("None", {"hidden"}), ("Best five", {"colour", "grey"})):
+        click_chip(charts, name)
+        assert set(modes(charts).values()) == expected
+
+
+def test_a_view_is_in_the_address_and_comes_back_from_it(charts: Browser, tmp_path: Path) -> None:
+    at_first = charts.script("return JSON.stringify(state)")
+    for select, value in (("measure", "speedup"), ("base", "k0"), ("tint", "ahead"), ("board-mode", "error")):
+        choose(charts, select, value)
+    for group, value in (("pass", "bwd"), ("scale", "log")):
+        press_button(charts, group, value)
+    click_chip(charts, "mid")
+    charts.script("document.getElementById('theme').click()")
+    charts.script("document.querySelector('#table th button').click()")
+    charts.script("[...document.querySelectorAll('#charts .panel-name')][1].click()")
+    charts.script(f"{ENLARGED}.dispatchAction({{ type: 'dataZoom', start: 12.5, end: 60 }})")
+    settle(charts)
+    view, before = charts.script("return [location.hash, JSON.stringify(state)]")
+    opened_again(charts, tmp_path, view)
+    assert charts.script("return JSON.stringify(state)") == before
+    assert text(charts, "#enlarged-title") == "causal"
+    assert charts.script(f"return {ENLARGED}.getOption().dataZoom[0].start") == 12.5
+    selects = "return ['measure', 'base', 'tint', 'board-mode'].map((id) => document.getElementById(id).value)"
+    assert charts.script(selects) == ["speedup", "k0", "ahead", "error"]
+    charts.script("location.hash = ''")
+    settle(charts)
+    assert charts.script("return JSON.stringify(state)") == at_first
+    assert charts.complaints() == []
+
+
+BAD_VIEWS = (
+    "#setting=nothing&pass=up&measure=luck&base=nobody&at=7&panel=none&show=x&hide=y&board=z&section=s",
+    "#panel=full&theme=pink&sort=-nothing&spans=x&zoom=80-20",
+    "#panel=full&zoom=1.2.3-50",
+)
+
+
+@pytest.mark.parametrize("view", BAD_VIEWS)
+def test_an_address_of_another_journal_does_no_harm(charts: Browser, view: str) -> None:
+    charts.script("location.hash = arguments[0]", view)
+    settle(charts)
+    assert text(charts, "#matrix tbody td b") == "fast"
+    assert charts.script(f"return {ENLARGED}?.getOption().dataZoom[0].end ?? 100") == 100
+    assert charts.complaints() == []
+
+
+def test_the_keyboard_reads_a_chart_and_an_enlarged_one_has_its_numbers(charts: Browser) -> None:
+    charts.script(
+        "const place = document.querySelector('#charts .plot'); place.scrollIntoView(); if (!drawn.has(place)) paint(place); place.focus()"
+    )
+    for _ in LENGTHS:
+        charts.press(RIGHT)
+    settle(charts)
+    words = text(charts, ".tip").splitlines()
+    assert words[0] == "full, 16K tokens"
+    assert [line.split("\t")[0] for line in words if "\t" in line] == ["fast", "mid", *(f"k{n}" for n in range(5))]
+    assert words[-1] == "unsupported: slow"
+    charts.script("document.querySelector('#charts .panel-name').click()")
+    cells = charts.script(CELLS, "enlarged-table")
+    assert cells[0] == ["TFLOP/s", "1K", "4K", "16K"]
+    assert ["fast", "11", "11", "11"] in cells
+    assert ["slow", "2.75", "2.75", "–"] in cells
+    charts.script("[...document.querySelectorAll('#enlarged-table td button')][0].click()")
+    assert "fast · full · 1K · forward" in text(charts, "#receipts-text")
+    charts.press(ESCAPE)
+    charts.press(ESCAPE)
+    settle(charts)
+    assert "panel" not in charts.script("return location.hash")
+
+
+def test_slow_speeds_are_in_gflops(write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [kernel("torch", around(1.0), "fwd", flops=22_000_000, seqlen=n, mask_digest=str(n)) for n in LENGTHS]
+    page = opened(browser, write("cpu", made), tmp_path)
+    assert series(page, "causal")["torch"][0] == [1024, 22.0]
+    assert text(page, "#matrix tbody td .figure") == "22"
+    assert "GFLOP/s" in text(page, "#matrix caption")
+
+
+def test_block_patterns_stand_over_their_visible_share_beside_the_dense_mask(write: Write, browser: Browser, tmp_path: Path) -> None:
+    sparse = [
+        make_record([ratio * 4], level="sparse", mask="uniform_block", params={"b": 64, "ratio": ratio, "heads": 8}, mask_digest=str(ratio))
+        for ratio in (0.2, 0.8)
     ]
-    page = opened(browser, write("table", several), tmp_path)
-    cells = page.script(
-        "return [...document.querySelectorAll('#table tr')].slice(0, 2).map((row) => [...row.cells].map((cell) => cell.innerText))"
-    )
-    titles = ["kernel", "mask", "length", "pass", "heads", "status", "TFLOP/s", "ms", "tokens/s", "of peak", "GiB", "compile ms"]
-    assert cells[0] == titles
-    assert cells[1][:2] == ["cudnn_flex:documents", "sliding_window_causal"]
-    assert cells[1][4] == "8:8×192/128"
-    assert text(page, "#once") == "All of them: dtype bf16, seed 0, device NVIDIA H200."
-    wide = [record | {"dtype": "fp16", "env": "other", "seed": 1, "key": f"{i}"} for i, record in enumerate(several)]
-    (tmp_path / "again").mkdir()
-    folder = write("wide", several + wide)
-    (folder / "env.json").write_text(
-        json.dumps({name: ENVIRONMENT | {"device": f"Some CPU with a long name ({name})"} for name in ("e", "other")})
-    )
-    page = opened(browser, folder, tmp_path / "again")
-    assert page.script("return document.querySelectorAll('#table th').length") == len(titles) + 3
-    page.script("const f = document.getElementById('filter'); f.value = 'documents 8K'; f.dispatchEvent(new Event('input'))")
-    assert text(page, "#shown") == "4 of 8 records"
+    page = opened(browser, write("sparse", [make_record([2.0], mask="full"), *sparse]), tmp_path)
+    choose(page, "measure", "ms")
+    assert series(page, "uniform_block b=64") == {
+        "fa4:bands": [[0.2, 0.8], [0.8, 3.2]],
+        "fa4:bands on full": [[0.2, 2.0], [0.8, 2.0]],
+    }
+    assert page.complaints() == []
 
 
-def test_tokens_per_second_are_of_the_entire_sequence(write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [make_record([2.0], seqlen=1024), make_record(None, kernel="flex", asked="flex", seqlen=1024, status="oom")]
-    page = opened(browser, write("tokens", made), tmp_path)
-    assert page.script("return [0, 1].map((record) => get(record, 'tokens_s'))") == [512000, None]
-    assert "tokens_s 512000" in page.script("return fieldList(fieldsOf(0)).textContent")
-    assert "tokens_s" in page.script("return csvText(ALL).split('\\n')[0]").split(",")
+def test_methods_stand_over_gpus_and_simulated_points_are_hollow(write: Write, browser: Browser, tmp_path: Path) -> None:
+    split = {"level": "cp", "method": "ring", "imbalance": 1.25, "wait_share": 0.1, "bytes_sent": [1 << 30, 1 << 29], "peak_gib": 3.0}
+    made = [make_record([8.0 / n], **split, ranks=n, grid=f"1x{n}", mask_digest="d") for n in (2, 4)]
+    made += [make_record([4.0 / n], **split, ranks=n, grid=f"1x{n}", simulated="h100-ib", exposed_share=0.2) for n in (2, 64)]
+    page = opened(browser, write("both", made), tmp_path)
+    assert {name: [x for x, _ in points] for name, points in series(page, "causal").items()} == {
+        "ring fa4:bands": [2, 4],
+        "ring fa4:bands, simulated on h100-ib": [2, 64],
+    }
+    styles = "return option.series.map(({ itemStyle, lineStyle }) => [itemStyle.color === css('--paper'), lineStyle.type])"
+    assert page.script(FIRST + styles) == [[False, "solid"], [True, "dotted"]]
+    for measure, value in (("imbalance", 1.25), ("sent", 1.0), ("wait", 0.1), ("memory", 3.0)):
+        choose(page, "measure", measure)
+        assert series(page, "causal")["ring fa4:bands"][0] == [2, value]
+    assert [row[0] for row in page.script(CELLS, "matrix")[1:]] == ["causal", "causal, simulated on h100-ib"]
+    assert page.complaints() == []
+
+
+def test_a_trace_becomes_a_timeline(write: Write, browser: Browser, tmp_path: Path) -> None:
+    trace = tmp_path / "ring.json"
+    trace.write_text(json.dumps({"traceEvents": EVENTS, "otherData": {"title": HOSTILE}}))
+    page = opened(browser, write("made", [make_record()]), tmp_path, "--trace", str(trace))
+    assert text(page, "#timelines h3") == HOSTILE
+    chart = "drawn.get(document.querySelector('#timelines .plot'))"
+    assert page.script(PAINT + f"return {chart}.getOption().yAxis[0].data") == ["rank 0", "rank 1"]
+    page.script(f"{chart}.dispatchAction({{ type: 'dataZoom', start: 20, end: 30 }})")
+    settle(page)
+    assert page.script("return location.hash") == "#spans=20-30"
+    assert page.complaints() == []

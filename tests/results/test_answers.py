@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from longca.results.answers import STEPS, answers, closeness
 from longca.results.naming import rows
-from longca.results.record import Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Status
 from longca.results.statuses import Coverage, coverage
 from report.made import around, kernel, results_of
 

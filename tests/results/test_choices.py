@@ -14,7 +14,7 @@ from longca.kernels.choice.candidates import Candidates
 from longca.kernels.choice.classes import shape_class
 from longca.recommend import shipped
 from longca.results.choices import table
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 DEVICE = "NVIDIA H200"
 SHAPE = (64, 8, 128, 128, "bf16", "cuda")
@@ -32,7 +32,7 @@ def test_the_fastest_of_a_class_is_that_of_its_records() -> None:
         times = {
             record.label: record.times.median
             for record in results.records
-            if record.ok and record.mask_digest == mask.digest and record.pass_ is pass_ and record.heads_kv == 8
+            if record.ok and record.built.digest == mask.digest and record.problem.pass_ is pass_ and record.problem.heads_kv == 8
         }
         case = Case(1 << 15, 1 << 15, *SHAPE)
         known = measured.evidence(DEVICE, shape_class(mask, case), pass_.value)

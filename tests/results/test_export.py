@@ -1,4 +1,4 @@
-"""Exports of the journal of the first schema."""
+"""Exports of a journal to CSV, Markdown and Parquet."""
 
 import csv
 import io
@@ -15,11 +15,11 @@ from longca.cli import main
 from longca.kernels import registry
 from longca.report.terminal import failure_table
 from longca.results import naming
-from longca.results.export import columns, to_csv, to_hud, to_markdown
-from longca.results.reading import Results, read
+from longca.results.export import columns, to_csv, to_markdown
+from longca.results.reading import read
 from report.made import around, kernel, make_record, results_of
 
-GOLDEN = Path(__file__).parent / "golden" / "schema1"
+GOLDEN = Path(__file__).parent / "golden" / "schema2"
 
 
 def test_csv_has_a_row_per_cell_with_its_device() -> None:
@@ -28,10 +28,10 @@ def test_csv_has_a_row_per_cell_with_its_device() -> None:
     assert [row["key"] for row in rows] == [record.key for record in results.records]
     for row, record in zip(rows, results.records, strict=True):
         assert row["device"] == results.environments[record.env].device
-        assert row["ms_median"] == ("" if record.ms is None else str(record.ms.median))
-        assert json.loads(row["params"]) == record.params
-        speed = None if record.ms is None else float(row["tokens_s"]) * record.ms.median / 1e3
-        assert (speed or 0) == pytest.approx(record.seqlen if record.ms else 0)
+        assert row["ms_median"] == ("" if record.timed is None else str(record.timed.median))
+        assert json.loads(row["params"]) == record.built.params
+        speed = None if record.timed is None else float(row["tokens_s"]) * record.timed.median / 1e3
+        assert (speed or 0) == pytest.approx(record.problem.seqlen if record.timed else 0)
 
 
 def test_no_cell_is_a_formula_to_a_spreadsheet() -> None:
@@ -68,44 +68,6 @@ def test_markdown_leaves_out_what_is_unsupported_throughout() -> None:
     assert text.endswith("Not shown, because nothing here is supported: b.\n")
 
 
-def test_hud_has_the_fields_of_version_3() -> None:
-    entries = json.loads(to_hud(read(GOLDEN)))
-    for entry in entries:
-        assert entry["schema_version"] == "v3"
-        assert {"name", "mode", "dtype", "extra_info"} <= set(entry["benchmark"])
-        assert {"name", "type", "backend", "origins"} <= set(entry["model"])
-        assert entry["metric"]["name"] in ("tflops", "latency")
-        assert all(value > 0 for value in entry["metric"]["benchmark_values"])
-
-
-PAPER = [Path(__file__).parents[2] / "results" / "h200" / name for name in ("paper-kernel", "paper-sparse")]
-
-
-def cp_cells() -> Results:
-    """Of one kernel and mask: what differs is what only this level has."""
-    ways = [("usp", 4, "2x2"), ("usp", 4, "4x1"), ("ring_p2p", 4, "1x4"), ("ring_p2p", 8, "1x8")]
-    return results_of([make_record(level="cp", method=method, ranks=ranks, grid=grid) for method, ranks, grid in ways])
-
-
-@pytest.mark.parametrize("source", [*PAPER, None], ids=lambda source: source.name if source else "cp")
-def test_hud_tells_all_cells_apart(source: Path | None) -> None:
-    results = read(source) if source else cp_cells()
-    entries = json.loads(to_hud(results))
-    assert len(entries) == 2 * sum(record.ok for record in results.records) > 0
-    cells = [json.dumps([entry["model"]["name"], entry["benchmark"]["extra_info"], entry["metric"]["name"]]) for entry in entries]
-    assert len(set(cells)) == len(cells)
-
-
-def test_hud_names_block_patterns_by_their_parameters() -> None:
-    results = read(PAPER[1])
-    (first, *_) = [record for record in results.records if record.mask == "variable_block" and record.ok]
-    entry = json.loads(to_hud(Results([first], results.environments)))[0]
-    avg, ratio = (first.params[name] for name in ("avg", "ratio"))
-    assert entry["model"]["name"].startswith(f"variable_block-avg={avg}-ratio={ratio}-")
-    info = entry["benchmark"]["extra_info"]
-    assert (json.loads(info["params"]), info["source"]) == (first.params, first.source)
-
-
 def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(GOLDEN), "--csv", str(tmp_path / "x.csv"), "--md", str(tmp_path / "x.md")]) == 0
     assert (tmp_path / "x.csv").stat().st_size > 0
@@ -119,7 +81,7 @@ def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: 
     assert "cannot write" in errors
 
 
-@pytest.mark.parametrize("flag", ["--md", "--csv", "--hud"])
+@pytest.mark.parametrize("flag", ["--md", "--csv"])
 def test_a_journal_without_records_is_one_sentence_as_for_the_report(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "results.jsonl").write_text("")
     (tmp_path / "env.json").write_text("{}")
@@ -131,7 +93,7 @@ def test_a_journal_without_records_is_one_sentence_as_for_the_report(flag: str, 
     assert said[0] == ("", f"longca: there is no record in {tmp_path}; give a folder in which `longca run` measured something.\n")
 
 
-@pytest.mark.parametrize("way", ["csv", "md", "hud"])
+@pytest.mark.parametrize("way", ["csv", "md"])
 def test_the_folder_may_stand_before_or_behind_a_flag(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(tmp_path / "x")
     assert main(["export", str(GOLDEN), f"--{way}"]) == 0
@@ -225,7 +187,7 @@ def test_real_parquet_has_them_too(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("arrow")
 def test_no_reason_of_an_old_record_breaks_an_export_or_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = mixed(tmp_path / "mixed")
-    files = [f"--{name}={tmp_path / name}" for name in ("csv", "md", "hud", "parquet")]
+    files = [f"--{name}={tmp_path / name}" for name in ("csv", "md", "parquet")]
     assert main(["export", str(folder), *files]) == 0
     (row, _) = csv.DictReader(io.StringIO((tmp_path / "csv").read_text(encoding="utf-8")))
     assert row["reason"] == json.loads((tmp_path / "parquet").read_text())[0]["reason"] == "half � and �[2J"

@@ -1,6 +1,5 @@
 """The journal survives what happens to files: cut anywhere, damaged, locked, on a full or a read-only disk."""
 
-import gzip
 import json
 import lzma
 import os
@@ -16,7 +15,7 @@ from longca import masks
 from longca.errors import BadInput, Unavailable
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results import files, journal, naming, packing, reading
-from longca.results.export import to_csv, to_hud, to_markdown
+from longca.results.export import to_csv, to_markdown
 from longca.results.journal import CannotWrite, Journal
 from longca.results.merge import merge, pack
 from longca.results.record import SCHEMA, Environment, MaskEntry, Record
@@ -29,7 +28,7 @@ GOLDEN = Path(__file__).parent / "golden"
 def record(number: int, status: str = "ok", **more: Any) -> Record:
     """Seeds tell what they measure apart, unless a test gives one."""
     made = make_record([1.0] if status == "ok" else None, status=status, reason="ünïcode\n", **{"seed": number} | more)
-    return decode_record(json.dumps(made | {"schema": 2, "given": {}, "key": more.get("key", f"key{number}")}).encode())
+    return decode_record(json.dumps(made | {"given": {}, "key": more.get("key", f"key{number}")}).encode())
 
 
 def entry(mask: masks.Mask) -> MaskEntry:
@@ -60,7 +59,7 @@ def test_ranks_and_options_that_no_method_can_have_are_refused(tmp_path: Path, f
     path.write_text(json.dumps(whole | {"ranks": 8, "options": "stages=4,node=8"}) + "\n")
     assert load(tmp_path)[0].options == "stages=4,node=8"
     path.write_text(json.dumps(whole | {field: value}) + "\n")
-    with pytest.raises(BadInput, match=f"line 1 is damaged: field '{field}'"):
+    with pytest.raises(BadInput, match=rf"line 1 is damaged: .* - at `\$\.{field}`"):
         load(tmp_path)
 
 
@@ -99,7 +98,7 @@ def test_cut_at_every_byte_it_loads_and_goes_on(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "damage", [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 1}', b'{"key": "x", "schema": 1}']
+    "damage", [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 2}', b'{"key": "x", "schema": 2}']
 )
 def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path: Path, damage: bytes) -> None:
     path = filled(tmp_path)
@@ -117,33 +116,14 @@ def test_an_empty_line_is_refused_with_its_number(tmp_path: Path, number: int, e
     path = filled(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[: number - 1], empty + b"\n", *lines[number - 1 :]]))
-    message = f"^{path} line {number} is empty; delete that line, every other line is kept.$"
+    message = f"^{path} line {number} is damaged: .*; repair or delete that line, every other line is kept.$"
     with pytest.raises(BadInput, match=message):
         load(tmp_path)
     with pytest.raises(BadInput, match=message):
         Journal(tmp_path)
     (tmp_path / "masks.jsonl").write_bytes(b"\n")
-    with pytest.raises(BadInput, match=r"masks\.jsonl line 1 is empty"):
+    with pytest.raises(BadInput, match=r"masks\.jsonl line 1 is damaged"):
         files.read_masks(tmp_path)
-
-
-def test_blocks_of_lines_read_as_single_lines_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the file is cut into blocks, with records of several schemas, or damage in a later block."""
-    lines = (GOLDEN / "schema1" / "results.jsonl").read_bytes().splitlines(keepends=True)
-    lines += filled(tmp_path, 5).read_bytes().splitlines(keepends=True)
-    path = tmp_path / "results.jsonl"
-    path.write_bytes(b"".join(lines))
-    alone = [decode_record(line) for line in lines]
-    for size in (1, 700, 2000, 1 << 20):
-        monkeypatch.setattr(files, "BLOCK", size)
-        assert files.read_results(tmp_path).entries == alone
-        path.write_bytes(b"".join([*lines, b"{}\n", *lines[-2:]]))
-        with pytest.raises(BadInput, match=rf"results.jsonl line {len(lines) + 1} is damaged"):
-            files.read_results(tmp_path)
-        path.write_bytes(b"".join([*lines[:-1], lines[-1].rstrip(), lines[-1]]))  # two records in one line
-        with pytest.raises(BadInput, match=rf"results.jsonl line {len(lines)} is damaged"):
-            files.read_results(tmp_path)
-        path.write_bytes(b"".join(lines))
 
 
 def test_the_last_record_of_a_key_counts(tmp_path: Path) -> None:
@@ -222,29 +202,17 @@ UNREADABLE = r"^cannot read .*results\.jsonl\...: it is damaged or incomplete; c
     ("file", "content", "message"),
     [
         ("env.json", b"[1]", r"env\.json is damaged"),
-        (
-            "env.json",
-            b'{"a":\n {"device": "x"}\n',
-            r"env\.json is damaged: line 2: it ends too early, as if a brace.* were missing; repair",
-        ),
-        ("env.json", b'{"a":\n {"device" "x"}\n}\n', r"env\.json is damaged: line 2: JSON is malformed"),
-        (
-            "masks.jsonl",
-            b'{"mask": "causal"\n',
-            r"masks\.jsonl line 1 is damaged: it ends too early, as if a brace.* repair or delete that line",
-        ),
+        ("env.json", b'{"a":\n {"device": "x"}\n', r"env\.json is damaged: Input data was truncated; repair"),
+        ("masks.jsonl", b'{"mask": "causal"\n', r"masks\.jsonl line 1 is damaged: Input data was truncated; repair or delete that line"),
         ("env.json", b'{"a": 1}', r"env\.json is damaged"),
-        ("masks.jsonl", b'{"mask": "causal"}\n', r"masks\.jsonl line 1 is damaged: object missing required field `digest`"),
-        ("results.jsonl.gz", gzip.compress(b"{}" * 99, mtime=0)[:10] + b"\xff" * 30, UNREADABLE),
-        ("results.jsonl.gz", b"no gzip", UNREADABLE),
+        ("masks.jsonl", b'{"mask": "causal"}\n', r"masks\.jsonl line 1 is damaged: Object missing required field `digest`"),
         ("results.jsonl.xz", lzma.compress(b"{}" * 99)[:40], UNREADABLE),
-        ("results.jsonl.gz", gzip.compress(b"{}" * 9999, mtime=0)[:-9], UNREADABLE),
         ("results.jsonl.xz", b"no xz", UNREADABLE),
     ],
 )
 def test_damaged_files_are_refused_in_a_sentence(tmp_path: Path, file: str, content: bytes, message: str) -> None:
     path = filled(tmp_path)
-    if file.endswith((".gz", ".xz")):
+    if file.endswith(".xz"):
         path.unlink()
     (tmp_path / file).write_bytes(content)
     with pytest.raises(BadInput, match=message):
@@ -254,7 +222,6 @@ def test_damaged_files_are_refused_in_a_sentence(tmp_path: Path, file: str, cont
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        ("results.jsonl.gz", b"packed"),
         ("results.jsonl.xz", b"packed"),
         ("results.jsonl", b"no JSON\n"),
         ("results.jsonl", b'{"key": "x"}\n'),
@@ -284,10 +251,13 @@ def test_environments_are_added_and_kept(tmp_path: Path) -> None:
     assert files.read_environments(tmp_path) == {name: Environment(device=name) for name in ("a", "b")}
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+def test_another_schema_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path, 1)
     path.write_bytes(path.read_bytes().replace(b'"schema":2', b'"schema":99'))
     with pytest.raises(BadInput, match=r"schema 99.*install a newer longca"):
+        load(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"schema":99', b'"schema":1'))
+    with pytest.raises(BadInput, match=r"schema 1, and this longca reads schema"):
         load(tmp_path)
 
 
@@ -352,16 +322,13 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("left", ["", "results.jsonl.gz", "results.jsonl.xz"])
+@pytest.mark.parametrize("left", ["", "results.jsonl.xz"])
 def test_a_packed_journal_grows_by_merging_and_stays_packed(tmp_path: Path, left: str) -> None:
-    """Also one that an older version packed, and one that was killed while it was packed: the plain file is the whole one then."""
+    """Also one that was killed while it was packed: the plain file is the whole one then."""
     out, other = tmp_path / "out", tmp_path / "other"
     filled(out)
     before = load(out)
-    if left.endswith(".gz"):
-        (out / left).write_bytes(gzip.compress((out / "results.jsonl").read_bytes()))
-        (out / "results.jsonl").unlink()
-    elif left:
+    if left:
         (out / left).write_bytes(b"torn")
     else:
         pack(out)
@@ -373,7 +340,7 @@ def test_a_packed_journal_grows_by_merging_and_stays_packed(tmp_path: Path, left
     assert load(out) == [*before, *load(other)]
 
 
-@pytest.mark.parametrize("kill", range(1, 10))
+@pytest.mark.parametrize("kill", range(1, 9))
 def test_a_kill_while_a_packed_journal_grows_loses_nothing(tmp_path: Path, kill: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any file is renamed or removed: a run adds to what is left or is refused, and the next merge completes it."""
     out, other, count = tmp_path / "out", tmp_path / "other", 0
@@ -424,19 +391,18 @@ def test_a_damaged_journal_is_not_merged_into_a_packed_one(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("folder", sorted(GOLDEN.iterdir()), ids=lambda folder: folder.name)
 def test_old_schemas_stay_readable(folder: Path) -> None:
-    """One folder per schema that was ever written; its expected.json says what must be read from it."""
+    """One folder per schema that can be read; its expected.json says what must be read from it."""
     expected = json.loads((folder / "expected.json").read_text())
     results = reading.read(folder)
-    cells = [[one.kernel, one.mask, one.pass_, one.status] for one in results.records]
+    cells = [[one.kernel, one.problem.mask, one.problem.pass_, one.status] for one in results.records]
     assert cells == expected["cells"]
-    assert {one.mask_digest for one in results.records} <= {digest for digest, _ in results.masks}
+    assert {one.built.digest for one in results.records} <= {digest for digest, _ in results.masks}
     assert {one.env for one in results.records} <= set(results.environments)
     rows = naming.rows(results)
     assert [table.rows for table in fastest_tables(rows)] == expected["fastest"]
     assert failure_table(rows).rows == expected["failures"]
     assert len(to_csv(results).splitlines()) == len(results.records) + 1
     assert "| mask |" in to_markdown(results)
-    assert len(json.loads(to_hud(results))) == 2 * sum(one.ok for one in results.records)
     assert all(one.schema == SCHEMA for one in results.records)
 
 

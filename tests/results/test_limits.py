@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from longca import masks
 from longca.results.limits import LIMITED, Limits, covered, tile_rows
+from longca.results.problem import Pass
 from longca.results.reading import read
-from longca.results.record import Pass, Record
+from longca.results.record import Record
 
 H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 
@@ -35,20 +36,24 @@ def test_every_time_on_one_device_has_a_limit_and_none_is_far_above_it() -> None
     results = read(H200)
     limits = Limits(results)
     shares = {record.key: record.speed / limit for record in results.records if (limit := limits.of(record))}
-    timed = [record for record in results.records if record.ok and record.pass_ in LIMITED]
+    timed = [record for record in results.records if record.ok and record.problem.pass_ in LIMITED]
     assert {record.key for record in timed} == set(shares)
-    assert {record.mask for record in timed} == set(masks.names())
+    assert {record.problem.mask for record in timed} == set(masks.names())
     assert 0.5 < max(shares.values()) <= 1.05
 
 
 def test_runs_on_devices_of_one_name_share_a_dense_speed_and_others_do_not() -> None:
     results = read(H200)
-    results.records = [record for record in results.records if record.seqlen != 32768]  # where one run measured both kernels
+    results.records = [record for record in results.records if record.problem.seqlen != 32768]  # where one run measured both kernels
     late = {record.env for record in results.records if record.label == "band_cute"}
     assert not late & {record.env for record in results.records if record.label == "fa4:native"}, "measured in other runs"
     own, other = (
         max(
-            (record for record in results.records if record.ok and (record.label, record.mask, record.pass_) == (label, "full", "bwd")),
+            (
+                record
+                for record in results.records
+                if record.ok and (record.label, record.problem.mask, record.problem.pass_) == (label, "full", "bwd")
+            ),
             key=speed,
         )
         for label in ("band_cute", "fa4:native")

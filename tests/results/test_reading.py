@@ -44,13 +44,11 @@ def test_of_records_that_measure_the_same_the_last_one_counts(write: Write, tmp_
     assert "2 records: 2 ok." in said
     assert "| causal | fwd | 1K | fa4:bands | 1.1 | 0 % | 2.00× mine |" in said
     assert "wrong" not in said
-    files = [f"--{name}={tmp_path / name}" for name in ("csv", "md", "hud")]
+    files = [f"--{name}={tmp_path / name}" for name in ("csv", "md")]
     assert main(["export", str(folder), *files]) == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "csv").read_text())))
     assert [(row["kernel"], row["ms_median"]) for row in rows] == [("mine", "20.0"), ("fa4", "10.0")]
     assert "| causal | 1K | 1.1 | 0.55 |" in (tmp_path / "md").read_text()
-    hud = [entry for entry in json.loads((tmp_path / "hud").read_text()) if entry["metric"]["name"] == "tflops"]
-    assert sorted(entry["model"]["backend"] for entry in hud) == ["fa4:bands", "mine"]
 
 
 def test_a_version_that_is_measured_again_counts_again(write: Write) -> None:

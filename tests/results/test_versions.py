@@ -1,6 +1,5 @@
 """Which records are of older code."""
 
-import json
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from longca.kernels import registry
 from longca.results import versions
 from longca.results.schema import decode_record
-from report.made import kernel, split
+from report.made import kernel, line, split
 
 VERSIONS = {"code": "new", "torch": "2.11"}
 
@@ -25,7 +24,7 @@ def _codes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def is_older(record: dict[str, Any], **fields: Any) -> bool:
-    return versions.is_older(decode_record(json.dumps(record | fields).encode()))
+    return versions.is_older(decode_record(line(record | fields).encode()))
 
 
 @pytest.mark.parametrize(

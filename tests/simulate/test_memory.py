@@ -13,8 +13,9 @@ from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.recording import record
 from longca.results.metrics import GIB
+from longca.results.problem import Pass
 from longca.results.reading import read_all
-from longca.results.record import Pass, Record
+from longca.results.record import Record
 from longca.simulate.programs import Programs
 
 ROOT = Path(__file__).parents[2]
@@ -47,13 +48,24 @@ def errors(kernel: str, pass_: Pass, mask: str = "causal") -> list[float]:
 
     def error(one: Record) -> float:
         assert one.peak_gib is not None
-        inputs = 2 * one.seqlen * (one.heads_q * one.head_dim + one.heads_kv * (one.head_dim + one.head_dim_v))
-        inputs += 2 * one.seqlen * one.heads_q * one.head_dim_v if pass_ is Pass.BWD else 0
-        shape = (one.seqlen, one.seqlen, one.heads_q, one.heads_kv, one.head_dim, one.head_dim_v)
+        inputs = (
+            2
+            * one.problem.seqlen
+            * (one.problem.heads_q * one.problem.head_dim + one.problem.heads_kv * (one.problem.head_dim + one.problem.head_dim_v))
+        )
+        inputs += 2 * one.problem.seqlen * one.problem.heads_q * one.problem.head_dim_v if pass_ is Pass.BWD else 0
+        shape = (
+            one.problem.seqlen,
+            one.problem.seqlen,
+            one.problem.heads_q,
+            one.problem.heads_kv,
+            one.problem.head_dim,
+            one.problem.head_dim_v,
+        )
         return stated(one.kernel, pass_, *shape) / (one.peak_gib * GIB + inputs) - 1
 
-    records = [one for one in read_all(JOURNALS).records if one.ok and one.kernel == kernel and one.pass_ is pass_]
-    return [error(one) for one in records if one.mask == mask and one.seqlen >= LONG]
+    records = [one for one in read_all(JOURNALS).records if one.ok and one.kernel == kernel and one.problem.pass_ is pass_]
+    return [error(one) for one in records if one.problem.mask == mask and one.problem.seqlen >= LONG]
 
 
 @pytest.mark.parametrize("pass_", [Pass.FWD, Pass.BWD])

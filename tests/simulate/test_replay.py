@@ -12,7 +12,7 @@ from longca.parallel import registry
 from longca.parallel.comm.trace import Event
 from longca.parallel.method import Plan
 from longca.results.metrics import flops
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.simulate.cluster import Algorithm, Cluster, Compute, Links, Operations
 from longca.simulate.predict import predict
 from longca.simulate.programs import Programs, sent

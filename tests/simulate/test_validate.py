@@ -64,13 +64,13 @@ def test_eight_constants_and_no_more() -> None:
 def test_gloo_ranks_on_shared_cores() -> None:
     """Constants come from the kernel alone, from transfers, and from two ranks; three and four ranks had no part in them."""
     pairs = against(GLOO, find("cpu-gloo")[1])
-    assert {pair.record.ranks for pair in pairs} == {2, 3, 4}
+    assert {pair.record.problem.ranks for pair in pairs} == {2, 3, 4}
     assert len({pair.record.method for pair in pairs}) >= 10
     assert len(pairs) > 400
     typical, most = errors(pairs)
     assert typical < 0.15
     assert most < 0.30
-    typical, most = errors(pair for pair in pairs if pair.record.ranks != 2)
+    typical, most = errors(pair for pair in pairs if pair.record.problem.ranks != 2)
     assert typical < 0.15
     assert most < 0.30
 

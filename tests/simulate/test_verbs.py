@@ -12,6 +12,7 @@ import pytest
 import longca
 from longca.cli import main
 from longca.results.reading import read_all
+from longca.simulate import run as simulator
 from longca.simulate.cluster import find
 
 Captured = pytest.CaptureFixture[str]
@@ -96,7 +97,7 @@ def test_simulate_writes_records_that_others_read(tmp_path: Path, capsys: Captur
     assert "SIMULATED on h100-ib" in capsys.readouterr().out
     assert main(command) == 0  # again: the same keys
     records = read_all((tmp_path / "sim",)).records
-    assert [(record.method, record.pass_.value, record.simulated, record.ok) for record in records] == [
+    assert [(record.method, record.problem.pass_.value, record.simulated, record.ok) for record in records] == [
         (method, pass_, "h100-ib", True) for method in ("ulysses", "ring_p2p") for pass_ in ("fwd", "bwd")
     ]
     capsys.readouterr()
@@ -236,7 +237,7 @@ def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:
 def test_timelines_are_refused_before_anything_is_simulated(
     arguments: list[str], message: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longca.simulate.run.simulate_job", lambda job: pytest.fail("it was simulated"))
+    monkeypatch.setattr(simulator, "simulate_job", lambda job: pytest.fail("it was simulated"))
     one = ["simulate", *SMALL, "--gpus", "8", "--methods", "ring_p2p", "--passes", "fwd", "--trace", str(tmp_path / "t.json")]
     assert main([*one, *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
-from longca.api.compare import Compared, parse_threshold
-from longca.api.shown import Part
+from longca.api.compare import parse_threshold
 from longca.compare import journals
+from longca.compare.journals import Comparison
 from longca.errors import BadInput
 from longca.plugins import NAME
 from longca.results.files import journals_below
 from longca.results.journal import CannotWrite
 from longca.results.merge import merge
 from longca.results.record import AT_FAULT, Record
-from longca.text import plural
+from longca.results.shown import Part
+from longca.text import plural, short
 
 HOME = Path("baselines")  # of baselines without a folder in their name
+LONGEST = 200  # letters of a name
 ALSO = ("missing",)  # a cell that only the baseline has is a failure: nobody would notice that it is not measured any more
 
 
@@ -33,7 +35,7 @@ class Against:
     """What became of a run beside its baseline: it was compared, or it became the baseline, or why neither."""
 
     sentence: str
-    compared: Compared | None = None
+    compared: Comparison | None = None
     ok: bool = True
 
     def parts(self, everything: bool = False) -> list[Part]:
@@ -43,8 +45,10 @@ class Against:
 def baseline_folder(name: str | Path) -> Path:
     """The folder of a baseline: below baselines/, or where a name with a slash says."""
     text = os.fspath(name) if isinstance(name, str | os.PathLike) else ""
-    if not ("/" in text and text.strip("/")) and not NAME.fullmatch(text):
-        raise BadInput(f"{name!r} is not a valid name of a baseline; use letters, digits, _, - and ., or the path of a folder.")
+    if len(text) > LONGEST or (not ("/" in text and text.strip("/")) and not NAME.fullmatch(text)):
+        raise BadInput(
+            f"{short(repr(name), 40)} is not a valid name of a baseline; use letters, digits, _, - and ., or the path of a folder."
+        )
     folder = Path(text) if "/" in text else HOME / text
     above = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not above.is_dir():
@@ -63,7 +67,7 @@ def hold_against(
     faults = [record for record in records if record.status in AT_FAULT]
     if known and not renew:
         try:
-            compared = Compared(journals.compare(folder, run, limit))
+            compared = journals.compare(folder, run, limit)
         except BadInput as error:  # the run itself stands, and is shown
             return Against(f"baseline {name}: {error} --renew-baseline makes this run the baseline.", ok=False)
         return Against(

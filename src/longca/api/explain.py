@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from longca import devices, masks
-from longca.api.shown import Part, Shown
-from longca.api.values import document_lengths
+from longca.api.takes import takes
+from longca.bench.plan.request import Number, document_lengths
 from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
-from longca.kernels.base import Case, Kernel
+from longca.kernels.base import Case
 from longca.kernels.choice import chooser, kept, measured
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
@@ -24,10 +23,12 @@ from longca.lengths import read_lengths
 from longca.masks import AnyMask
 from longca.masks.pattern import check_seed
 from longca.recommend.question import default_params, heads_of, parse_fields
+from longca.results.shown import Part, Shown
 from longca.results.tables import Table
 from longca.text import format_extras, format_memory, format_shape, format_size, parse_dims, parse_size
 
 KINDS = {"cpu": "fp32", "cuda": "bf16"}  # the usual dtype
+DTYPES = ("bf16", "fp16", "fp32", "fp64")
 PASSES = {"fwd": "forward", "bwd": "backward"}
 
 
@@ -138,26 +139,32 @@ def _table(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
     return (["kernel", *columns] if columns else []), rows
 
 
-def explain(
-    mask: str | AnyMask,
-    seqlen: int | str | None = None,
-    heads: str | int | Sequence[int] | None = None,
-    head_dim: int | str | None = None,
-    dtype: str | None = None,
-    *,
-    backward: bool = True,
-    deterministic: bool = False,
-    softcap: float | None = None,
-    sinks: bool | None = None,
-    model: str | None = None,
-    device: str | None = None,
-    seed: int = 0,
-    params: Mapping[str, int | float] | None = None,
-    documents: str | Path | Sequence[int] | None = None,
-    distribution: str | None = None,
-    packing: str | None = None,
-    run_trial: bool = False,
-) -> Explanation:
+@dataclass(frozen=True)
+class ExplainRequest:
+    """A call of `longca.attention`."""
+
+    mask: str | AnyMask
+    seqlen: int | str | None = None
+    heads: str | int | Sequence[int] | None = None
+    head_dim: int | str | None = None
+    dtype: str | None = None
+    _: KW_ONLY
+    backward: bool = True
+    deterministic: bool = False
+    softcap: float | None = None
+    sinks: bool | None = None
+    model: str | None = None
+    device: str | None = None
+    seed: int = 0
+    params: Mapping[str, Number] | None = None
+    documents: str | Path | Sequence[int] | None = None
+    distribution: str | None = None
+    packing: str | None = None
+    run_trial: bool = False
+
+
+@takes(ExplainRequest)
+def explain(request: ExplainRequest) -> Explanation:
     """Returns which kernels `best` would choose for a call of this shape, and why: from records, from an earlier trial, or the kernels that
     a trial would time.
 
@@ -167,44 +174,58 @@ def explain(
 
     >>> longca.explain("causal_document", "32K", device="H200").contenders["bwd"]
     """
-    shape = None if model is None else find_model(model)
-    heads, head_dim = heads or (shape.heads if shape else "64:8"), head_dim or (shape.head_dim if shape else 128)
-    softcap = softcap if softcap is not None else (shape.softcap if shape else 0.0)
-    sinks = sinks if sinks is not None else (shape.sinks if shape else False)
-    parse_fields(dtype=dtype, device=device)  # texts
+    parse_fields(dtype=request.dtype, device=request.device)  # texts
+    shape = None if request.model is None else find_model(request.model)
+    heads, head_dim = request.heads or (shape.heads if shape else "64:8"), request.head_dim or (shape.head_dim if shape else 128)
+    softcap = request.softcap if request.softcap is not None else (shape.softcap if shape else 0.0)
+    sinks = request.sinks if request.sinks is not None else (shape.sinks if shape else False)
     if not (isinstance(softcap, int | float) and math.isfinite(softcap) and softcap >= 0):
         raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
-    kind, name = _device(device)
-    usual = {} if shape is None or not isinstance(mask, str) else shape.params_of(mask)
-    drawing = {"documents": _lengths(documents), "distribution": distribution, "packing": packing}
+    kind, name = _device(request.device)
     (heads_q, heads_kv), dims = heads_of(heads), parse_dims(str(head_dim))
-    built = _build(mask, seqlen, heads_kv, seed, {**usual, **(params or {})}, drawing)
-    if (dtype := dtype or KINDS[kind]) not in ("bf16", "fp16", "fp32", "fp64"):
-        raise unknown("dtype", dtype, ["bf16", "fp16", "fp32", "fp64"])
+    mask = _build(request, heads_kv, {} if shape is None or not isinstance(request.mask, str) else shape.params_of(request.mask))
+    if (dtype := request.dtype or KINDS[kind]) not in DTYPES:
+        raise unknown("dtype", dtype, list(DTYPES))
     case = Case(
-        built.seqlen_q, built.seqlen_k, heads_q, heads_kv, *dims, dtype, kind,
-        backward=backward, deterministic=deterministic, softcap=float(softcap), sinks=sinks,
+        mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, *dims, dtype, kind,
+        backward=request.backward, deterministic=request.deterministic, softcap=float(softcap), sinks=sinks,
     )  # fmt: skip
-    drawn = [f"documents of seed {seed}"] if isinstance(mask, str) and built.documents and documents is None else []
-    size = f"{built.name or 'this mask'}, {format_size(built.seqlen_k)} tokens"
+    drawn = [f"documents of seed {request.seed}"] if isinstance(request.mask, str) and mask.documents and request.documents is None else []
+    size = f"{mask.name or 'this mask'}, {format_size(mask.seqlen_k)} tokens"
     title = ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), dtype])
-    if not chooser.fits(built, case):
-        raise BadInput(chooser.missing(built, case))
-    if name and run_trial:
+    if not chooser.fits(mask, case):
+        raise BadInput(chooser.missing(mask, case))
+    if name and request.run_trial:
         raise BadInput(f"a trial runs on this machine, and records alone explain {name}; leave out the trial (--try) or the device.")
     if name:
         labels = {label for entry in measured.entries() if entry.device == name for label in entry.kernels}
-        asked = chooser.contest(built, case, lambda kernel: _is_of(kernel, labels), device=name)
+        asked = chooser.contest(mask, case, lambda kernel: kernel.label in labels and registry.is_ours(kernel), device=name)
         return Explanation(asked, chooser.settled(asked) if asked.all else None, title, here=False)
-    asked = chooser.contest(built, case)
-    if not asked.all:
-        return Explanation(asked, None, title, here=True)
-    choice = chooser.choose(built, case) if run_trial else chooser.remembered(asked)
+    asked = chooser.contest(mask, case)
+    choice = None
+    if asked.all:
+        choice = chooser.choose(mask, case) if request.run_trial else chooser.remembered(asked)
     return Explanation(asked, choice, title, here=True)
 
 
-def _is_of(kernel: Kernel, labels: set[str]) -> bool:
-    return kernel.label in labels and registry.is_ours(kernel)
+def _build(request: ExplainRequest, heads_kv: int, usual: Mapping[str, Number]) -> AnyMask:
+    """The mask of a request; `usual` are the parameters that its model gives."""
+    mask, seqlen = request.mask, request.seqlen
+    check_seed(request.seed)
+    if not isinstance(mask, str):
+        if seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
+            raise BadInput(f"the mask has {mask.seqlen_k} tokens, not {seqlen}; leave out seqlen.")
+        return mask
+    if seqlen is None:
+        raise BadInput(f"give a length beside the mask {mask}, such as seqlen='32K'.")
+    params: dict[str, Any] = {**usual, **(request.params or {})}
+    defaults = default_params(mask, heads_kv)
+    if masks.has_blocks(mask) and "heads" in defaults:
+        params = {"heads": defaults["heads"], **params}
+    documents = document_lengths(request.documents)
+    drawing: dict[str, Any] = {"documents": read_lengths(documents) if isinstance(documents, str) else documents}
+    drawing |= {"distribution": request.distribution, "packing": request.packing}
+    return masks.build(mask, parse_size(str(seqlen)), seed=request.seed, **drawing, **params)
 
 
 def _device(device: str | None) -> tuple[str, str]:
@@ -218,30 +239,3 @@ def _device(device: str | None) -> tuple[str, str]:
     if len(names) != 1:
         raise unknown("device", device, [*KINDS, *measured.devices()])
     return "cuda", names[0]
-
-
-def _lengths(documents: str | Path | Sequence[int] | None) -> Sequence[int] | None:
-    """Lengths of documents, also from a file."""
-    given = document_lengths(documents)
-    return read_lengths(given) if isinstance(given, str) else given
-
-
-def _build(
-    mask: str | AnyMask, seqlen: int | str | None, heads_kv: int, seed: int, params: dict[str, Any], drawing: dict[str, Any]
-) -> AnyMask:
-    check_seed(seed)
-    if not isinstance(mask, str):
-        if seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
-            raise BadInput(f"the mask has {mask.seqlen_k} tokens, not {seqlen}; leave out seqlen.")
-        return mask
-    if seqlen is None:
-        raise BadInput(f"give a length beside the mask {mask}, such as seqlen='32K'.")
-    defaults = default_params(mask, heads_kv)
-    if masks.has_blocks(mask) and "heads" in defaults:
-        params = {"heads": defaults["heads"], **params}
-    return masks.build(mask, parse_size(str(seqlen)), seed=seed, **drawing, **params)
-
-
-def encoded(explanation: Explanation) -> str:
-    """The explanation as JSON."""
-    return msgspec.json.format(msgspec.json.encode(explanation.to_json()), indent=1).decode()

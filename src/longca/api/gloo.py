@@ -62,7 +62,7 @@ def write_transfers(path: Path) -> None:
     """Measures transfers between two ranks."""
     from longca.bench.many_devices.verify import CpRequest, make_level, make_steps, verify
 
-    request = CpRequest("cpu", methods="ulysses", masks="causal", nproc=2)
+    request = CpRequest("ulysses", "causal", device="cpu", nproc=2)
     level = make_level(request)
     done = verify(level, make_steps(request, level.suite, 2), lambda so_far: None)
     if done.stopped:

@@ -43,10 +43,11 @@ def asked(kernels: Any) -> Asked:
     """Sorts kernels by their kind; a text may hold several names between commas."""
     names, files, objects = list[str](), list[str](), list[Kernel | type[Kernel]]()
     for entry in _entries(kernels):
-        if isinstance(entry, PathLike) or (isinstance(entry, str) and (entry.endswith(".py") or "/" in entry)):
+        if isinstance(entry, PathLike):
             files.append(fspath(entry))
         elif isinstance(entry, str):
-            names += parse_list(entry)
+            for text in parse_list(entry):
+                (files if text.endswith(".py") or "/" in text else names).append(text)
         else:
             registry.refuse_no_kernel(entry)
             objects.append(entry)

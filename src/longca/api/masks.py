@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longca.api.values import Texts, texts
+from longca.bench.plan.request import Texts, texts
 from longca.errors import BadInput
 from longca.masks import BlockMask, BlockPattern, Mask, Pattern, write_mask
 from longca.plugins import NAME

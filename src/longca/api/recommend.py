@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from longca.api.model_window import model_note
-from longca.api.shown import Part, Shown
-from longca.api.values import document_lengths
+from longca.bench.plan.request import document_lengths
 from longca.bench.plan.workload import model as find_model
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
@@ -20,6 +19,7 @@ from longca.recommend.question import Question, parse_fields
 from longca.recommend.table import NoRecord, table
 from longca.results.naming import cluster_name
 from longca.results.reading import Results
+from longca.results.shown import Part, Shown
 from longca.simulate import cluster as clusters
 
 P = ParamSpec("P")

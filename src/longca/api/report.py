@@ -10,7 +10,6 @@ from typing import Any
 
 from longca.api.files import write_text
 from longca.api.journals import folder_of
-from longca.api.shown import Part, Shown
 from longca.errors import BadInput
 from longca.report import page
 from longca.report.terminal import summary_tables
@@ -18,6 +17,7 @@ from longca.report.timelines import read_timeline
 from longca.results import naming, reading
 from longca.results.export import columns
 from longca.results.record import AT_FAULT, Record
+from longca.results.shown import Part, Shown
 from longca.results.summary import counts
 from longca.text import plural
 

@@ -24,16 +24,20 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPI
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong argument as one sentence, like every other error of this command."""
+    """Reports a wrong argument as one sentence, like every other error of this command. Flags are not abbreviated."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message.rstrip('.')}{self._meant(message)}; see `{self.prog} --help`.")
 
     def _meant(self, message: str) -> str:
-        """Returns which options the unknown ones resemble: commands that take one mask have --mask, others --masks."""
+        """Returns which options the unknown ones resemble or begin: commands that take one mask have --mask, others --masks."""
         _, is_unknown, words = message.partition("unrecognized arguments: ")
         typed = [word.partition("=")[0] for word in words.split() if word.startswith("--")] if is_unknown else []
-        close = [match for word in typed for match in get_close_matches(word, self._option_string_actions, n=1, cutoff=0.8)]
+        known = self._option_string_actions
+        close = [flag for word in typed for flag in [f for f in known if f.startswith(word)] or get_close_matches(word, known, 1, 0.8)]
         return f" (did you mean {', '.join(dict.fromkeys(close))}?)" if close else ""
 
 

@@ -1,4 +1,4 @@
-"""Tables and progress for the terminal: drawn on a terminal, plain columns in a pipe."""
+"""What commands print: tables, drawn on a terminal and plain columns in a pipe; sentences; and JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from longca.api.shown import Part
+    from longca.results.shown import Part
 
 PROSE = 30  # columns wider than this hold sentences and may be folded; figures and names may not
 NARROWEST = 18
-LINE = 79  # width of a line that is overwritten; a line that wraps cannot be
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -40,6 +39,21 @@ def show_parts(parts: Iterable[Part], markdown: bool = False) -> None:
             show_table(part.columns, part.rows)
 
 
+def print_json(value: object, indent: int = 1) -> None:
+    """Prints a value as one JSON text."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(value), indent=indent).decode())
+
+
+def print_lines(values: Iterable[object]) -> None:
+    """Prints one JSON object per line, at once."""
+    import msgspec
+
+    for value in values:
+        print(msgspec.json.encode(value).decode(), flush=True)
+
+
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
     """Draws a table as wide as the terminal, or wider if figures and names need it, so that nothing is cut off."""
     from rich.box import SIMPLE_HEAD
@@ -56,9 +70,3 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequen
     needed = sum(width if width <= PROSE else NARROWEST for width in widths) + 3 * len(widths)
     console.width = max(console.width, needed)
     console.print(table)
-
-
-def write_over(text: str) -> None:
-    """Overwrites the current line of a terminal with this text; an empty text clears it."""
-    if sys.stderr.isatty():
-        print(f"\r{text:<{LINE}.{LINE}}", end="\r", file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 HELP = "make a cluster file for `longca simulate` from measured records and transfers"
 
@@ -20,21 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from msgspec.structs import replace
+    from longca.api.calibrate import calibrate
 
-    from longca.api.files import write_text
-    from longca.simulate import cluster as clusters
-    from longca.simulate.calibrate import calibrate
-
-    name, base = clusters.find(args.base)
-    cluster, fits = calibrate(Path(args.folder), base, args.kernel or "")
-    made = f"made from {args.folder}; what was not measured there is from {name}"
-    text = clusters.to_toml(replace(cluster, source=made, device=args.device or base.device, error=0.0))
-    for fit in fits:
-        print(f"{fit.name} = {fit.value:g} from {fit.measurements} measurements, median error {fit.error:.1%}", file=sys.stderr)
-    if not args.out:
-        print(text, end="")
-        return 0
-    write_text(args.out, text)
-    print(f"longca simulate --cluster {args.out} uses it.", file=sys.stderr)
+    made = calibrate(args.folder, base=args.base, kernel=args.kernel, device=args.device, out=args.out)
+    print("\n".join(map(str, made.parts())), file=sys.stderr)
+    if args.out:
+        print(f"longca simulate --cluster {args.out} uses it.", file=sys.stderr)
+    else:
+        print(made.toml, end="")
     return 0

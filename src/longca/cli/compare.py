@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._collector import collector_paused
+from longca.cli._flags import add_json
 from longca.cli._journal_notes import say_lacks
-from longca.cli._tables import show_parts
+from longca.cli._tables import print_json, show_parts
 from longca.errors import BadInput
 from longca.text import parse_list
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threshold", metavar="PART", help=f"ignore smaller changes (default {USUAL_THRESHOLD}%)")
     parser.add_argument("--fail-on", metavar="WHAT", help="exit code 1 also for unclear or missing cells; slower is always included")
     parser.add_argument("--all", action="store_true", help="also list cells that are the same or unmeasured")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_json(parser, "print everything as JSON")
     parser.add_argument("--md", action="store_true", help="print Markdown, for a comment on a pull request")
     parser.add_argument(
         "--force", action="store_true", help="compare even if devices, threads, clock settings, power limits or clocks differ"
@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.compare import Standing, compare, parse_threshold
+    from longca.api.compare import compare
+    from longca.compare.standing import KernelStanding
 
     if args.json and args.md:
         raise BadInput("--json and --md cannot both be printed; choose one.")
@@ -51,28 +52,27 @@ def run(args: argparse.Namespace) -> int:
         return _show_history(args)
     if args.before is None:
         raise BadInput("give two folders, A and B; or one folder and --kernel NAME; or --history DIR... for many.")
-    threshold, also = parse_threshold(args.threshold or USUAL_THRESHOLD), _fail_on(args.fail_on or "slower")
+    also = _fail_on(args.fail_on or "slower")
     for name in ONLY_FOR_TWO if args.kernel is not None and args.after is None else ():
         if getattr(args, name):
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
     say_lacks([folder for folder in (args.before, args.after) if folder is not None])
-    with collector_paused() as keep:
-        compared = keep(compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force))
-        if isinstance(compared, Standing):
-            show_parts(compared.parts(), args.md)
-            return 0
-        if args.json:
-            _print_json(compared.comparison.to_json())
-        elif args.md:
-            print(compared.markdown(args.all))
-        else:
-            show_parts(compared.parts(args.all))
+    compared = compare(args.before, args.after, kernel=args.kernel, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
+    if isinstance(compared, KernelStanding):
+        show_parts(compared.parts(), args.md)
+        return 0
+    if args.json:
+        print_json(compared.to_json())
+    elif args.md:
+        print(compared.markdown(args.all))
+    else:
+        show_parts(compared.parts(args.all))
     return 1 if compared.fails(also) else 0
 
 
 def _show_history(args: argparse.Namespace) -> int:
     """Shows many journals. An old slowdown is not today's failure, so the exit code is 1 only with --fail-on."""
-    from longca.api.history import history
+    from longca.api.compare import history
 
     if args.before is not None or args.kernel is not None:
         raise BadInput("--history takes all its folders itself; leave out A, B and --kernel.")
@@ -80,21 +80,14 @@ def _show_history(args: argparse.Namespace) -> int:
     if wrong := [name for name in also if name != "slower"]:
         raise BadInput(f"--fail-on {wrong[0]} is for two folders; with --history it takes slower.")
     say_lacks(args.history)
-    with collector_paused():
-        found = history(*args.history, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
-        if args.json:
-            _print_json(found.rows)
-        elif args.md:
-            print(found.markdown(args.all))
-        else:
-            show_parts(found.parts(args.all))
+    found = history(*args.history, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
+    if args.json:
+        print_json(found.rows)
+    elif args.md:
+        print(found.markdown(args.all))
+    else:
+        show_parts(found.parts(args.all))
     return 0 if found.ok or not also else 1
-
-
-def _print_json(value: object) -> None:
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
 
 
 def _fail_on(text: str) -> list[str]:

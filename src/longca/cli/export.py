@@ -10,12 +10,12 @@ from longca.cli._files import write_text
 from longca.cli._journal_notes import say_lacks
 from longca.errors import BadInput
 
-HELP = "write journals as CSV, Parquet, Markdown or PyTorch's benchmark format"
+HELP = "write journals as CSV, Parquet or Markdown"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="*", metavar="DIR", help="folders that `longca run` wrote, or folders of such folders")
-    for name, what in (("csv", "one row per cell"), ("md", "Markdown tables"), ("hud", "PyTorch's benchmark format v3, JSON")):
+    for name, what in (("csv", "one row per cell"), ("md", "Markdown tables")):
         parser.add_argument(f"--{name}", nargs="?", const="-", metavar="FILE", help=f"{what}; printed if there is no FILE")
     parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow (pip install pyarrow)")
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     asked = {name: getattr(args, name) for name in WRITERS if getattr(args, name) is not None}
     folders, targets = _folders_first(args.folders, asked)
     if not targets and args.parquet is None:
-        raise BadInput("give a format: --csv, --parquet, --md or --hud.")
+        raise BadInput("give a format: --csv, --parquet or --md.")
     printed = [f"--{name}" for name, target in targets.items() if target == "-"]
     if len(printed) > 1:
         raise BadInput(f"{' and '.join(printed)} cannot all be printed; give all but one of them a FILE.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from longca.cli._documents import add_document_flags
+from longca.cli._flags import add_documents
 from longca.cli._journal_notes import say_lacks
 from longca.cli._mask_plugins import load_only_masks
 from longca.cli._tables import show_parts
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pass", dest="pass_", metavar="P", help="fwd, bwd or fwd+bwd (default)")
     parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
     parser.add_argument("--source", metavar="NAME", help="how block patterns were selected (default random)")
-    add_document_flags(parser)
+    add_documents(parser)
     parser.add_argument(
         "--calls-per-plan", type=int, metavar="N", help="include planning time, divided by N calls: 1 if every call has a new mask"
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from longca.cli._collector import collector_paused
 from longca.cli._files import write_text
 from longca.cli._journal_notes import say_lacks
-from longca.cli._tables import write_over
+from longca.text import write_over
 
 if TYPE_CHECKING:
     from longca.api.report import Report
@@ -20,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote, or folders of them")
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="the page (default report.html)")
     parser.add_argument("--md", metavar="FILE", help="also write the tables as Markdown")
-    parser.add_argument("--latex", metavar="FILE", help="also write the fastest kernels and all speeds as LaTeX tables")
+    parser.add_argument("--latex", metavar="FILE", help="also write the speeds as LaTeX tables (booktabs)")
     parser.add_argument("--figures", metavar="DIR", help="also write figures for papers, as PNG, PDF and SVG")
     parser.add_argument("--trace", action="append", default=[], metavar="FILE", help="show a timeline that `longca simulate --trace` wrote")
     parser.add_argument("--title", default="LongCA results", help="the title of the page")
@@ -28,15 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.api.files import refuse_unwritable
+    from longca.api.report import Report
 
     refuse_unwritable([args.out, *(target for target in (args.md, args.latex) if target)], args.figures or None)
     say_lacks(args.folders)
-    with collector_paused() as keep:
-        from longca.api.report import Report
-
-        report = keep(Report(args.folders, args.title, args.trace))
-        page = report.html
-    texts = [(args.out, page, "; open it in a browser, it needs no network")]
+    report = Report(args.folders, args.title, args.trace)
+    texts = [(args.out, report.html, "; open it in a browser, it needs no network")]
     texts += [(args.md, report.markdown, "")] if args.md else []
     texts += [(args.latex, report.latex, "")] if args.latex else []
     for target, text, remark in texts:  # all are made before one is written

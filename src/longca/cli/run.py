@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._documents import add_document_flags
+from longca.cli._flags import add_device, add_documents, add_extras, add_option, add_plugins, add_seed, add_set, add_shape
 from longca.cli._ranks import take_part
-from longca.cli._shape_extras import add_shape_extras
+from longca.cli._tables import show_parts
 from longca.errors import Refused, unknown
 from longca.text import parse_axes, parse_list, parse_settings, plural
 
 if TYPE_CHECKING:
     from longca.api.request import RunRequest
     from longca.api.run import RunPlan
-    from longca.results.record import Record, Status
+    from longca.results.record import Status
 
 HELP = "measure a suite, or the kernels and masks that flags name; resumes an existing run"
 EXAMPLES = (
@@ -51,34 +51,23 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         help="names, files, expressions such as 'causal & sliding_window(w=512)'; all: the paper's twelve; every: all static masks",
     )
     what.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K (default 509 on a CPU, 8K on a GPU)")
-    what.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64 (default 8:2 on a CPU, 64:8 on a GPU)")
-    what.add_argument(
-        "--head-dim", dest="head_dims", metavar="D", help="head size; 192/128 if V has its own (default 64 on a CPU, 128 on a GPU)"
-    )
-    what.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16, fp16, fp32, fp64 (default fp32 on a CPU, bf16 on a GPU)")
+    add_shape(what, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
     what.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
-    what.add_argument("--seeds", metavar="N|A,B", help="how many seeds, from 0 on; or a list such as 42,43; 42, is the seed 42 alone")
-    what.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=V,V",
-        help="a parameter of the masks that have it, such as ratio=.2,.5; repeatable",
-    )
-    add_document_flags(what)
+    add_seed(what, "the seed of masks and data (default 0, or those of the suite)", default=None)
+    what.add_argument("--seeds", metavar="N|A,B", help="several seeds: how many, from 0 on; or which, such as 42,43")
+    add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5")
+    add_documents(what)
     what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa or moba (docs/sparse.md)")
     what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
     what.add_argument("--deterministic", action="store_true", default=None, help="request deterministic backwards; checked on one device")
-    add_shape_extras(what)
+    add_extras(what)
     what.add_argument(
         "--workload",
         metavar="FILE",
         help="your own training steps instead of masks and lengths, one JSON object per line (docs/measuring.md)",
     )
-    what.add_argument(
-        "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels, methods or masks; repeatable"
-    )
-    what.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU")
+    add_plugins(what, "your kernels, methods or masks")
+    add_device(what)
 
 
 def _add_ranks(parser: argparse.ArgumentParser) -> None:
@@ -93,13 +82,7 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         metavar="UxR[xW]",
         help="U ranks split heads, R form the ring, W are its windows; 2x2,1x4x2: one for usp, one for methods with windows",
     )
-    ranks.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=V,V",
-        help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
-    )
+    add_option(ranks)
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
@@ -155,20 +138,16 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def request_of(args: argparse.Namespace) -> RunRequest:
     """Returns the request of the command line."""
-    from dataclasses import fields
-
     from longca.api.request import RunRequest
+    from longca.api.takes import arguments
 
-    typed = {field.name: getattr(args, field.name) for field in fields(RunRequest) if hasattr(args, field.name)}
-    return RunRequest(
-        **typed
-        | {"plugins": args.plugin, "params": parse_axes(args.set), "options": parse_axes(args.option), "clock": parse_settings(args.clock)}
-    )
+    settings = {"params": parse_axes(args.set), "options": parse_axes(args.option), "clock": parse_settings(args.clock)}
+    return RunRequest(**arguments(RunRequest, args, **settings))
 
 
 def run(args: argparse.Namespace) -> int:
     from longca.api.request import resolve
-    from longca.api.run import make_level, plan_run, settle
+    from longca.api.run import as_texts, make_level, plan_run
     from longca.bench.plan.suite import to_toml
     from longca.parallel import joining
     from longca.results.record import LevelName
@@ -177,54 +156,34 @@ def run(args: argparse.Namespace) -> int:
     if args.print_config:
         print(to_toml(resolve(request)), end="")
         return 0
-    suite, device = settle(request)
-    launch = joining.launched() if suite.level is LevelName.CP else None
-    level = make_level(request, suite, device)
+    given, request = as_texts(request)
+    level = make_level(request, given)
+    launch = joining.launched() if level.suite.level is LevelName.CP else None
     first = launch is None or launch.rank == 0  # every rank of a job may refuse, but only the first prints notes
-    for note in level.notes if first else []:
-        print(f"note: {note}", file=sys.stderr)
+    _say(*(f"note: {note}" for note in level.notes if first))
     if args.dry_run:
-        return _dry_run(plan_run(request, level, dry=True), args.out) if first else 0
+        return _dry_run(plan_run(request, level, dry=True)) if first else 0
 
     def measure() -> int:
         return _measure(args, plan_run(request, level), failing)
 
-    return measure() if launch is None else take_part(launch, device, suite.limits.start_s, measure)
+    return measure() if launch is None else take_part(launch, level.device, level.suite.limits.start_s, measure)
 
 
-def _dry_run(plan: RunPlan, out: str | None) -> int:
-    from msgspec.structs import asdict
-
+def _dry_run(plan: RunPlan) -> int:
     from longca.bench.plan.estimate import estimates_s, refuse_hopeless
-    from longca.cli._tables import show_table
-    from longca.text import format_dims, format_duration, format_extras, format_heads, format_size
+    from longca.bench.run import words
 
     planned, suite = plan.planned, plan.level.suite
     _say(plan.empty_shard)
-    split = any(entry.cell.split for entry in planned)
-    columns = (*(("method", "ranks", "grid") if split else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
-    rows = []
-    for cell in (entry.cell for entry in planned):
-        names = (cell.split.method, cell.split.ranks, cell.split.shape) if cell.split else ()
-        fields = asdict(cell)
-        shape = (format_heads(fields), ", ".join([format_dims(fields), *format_extras(fields)]), cell.dtype, cell.pass_.value, cell.seed)
-        rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
-    show_table(columns, rows)
-    for line in plan.level.details(planned):
-        print(line)
-    _say(*plan.left_out)
+    show_parts([words.cell_table([entry.cell for entry in planned]), *plan.level.details(planned)])
+    _say(*words.left_out(plan.level))
     try:
         refuse_hopeless(planned, suite.limits)
     except Refused as error:
         _say(f"this run would be refused here: {error}")
-    left = plan.left(out)
-    done, duration = len(planned) - len(left), format_duration(sum(estimates_s(left, suite).values()))
-    if not done:
-        print(f"{plural(len(planned), 'cell')}, about {duration}")
-    elif left:
-        print(f"{plural(len(planned), 'cell')}, {done} of them done in {plan.folder(out)}; about {duration} for the {len(left)} left")
-    else:
-        print(f"{plural(done, 'cell')}, {'done' if done == 1 else 'all done'} in {plan.folder(out)}")
+    left = plan.left()
+    print(words.planned_time(len(planned), len(left), sum(estimates_s(left, suite).values()), plan.folder))
     return 0
 
 
@@ -235,32 +194,21 @@ def _say(*sentences: str) -> None:
 
 
 def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status]) -> int:
-    from longca.cli._tables import show_parts
+    from longca.bench.run import words
 
     _say(plan.empty_shard, *plan.notes)
-    done = plan.measure(args.out)
+    done = plan.measure()
     show_parts(done.parts())
-    if remark := faults(done.statuses, failing):
+    if remark := words.faults(done.statuses, failing):
         print(remark)
     if done.left:
         print(f"stopped with {plural(done.left, 'cell')} left; to continue: {args.command_line}")
         return INTERRUPTED if done.finished.interrupted else MORE_TO_DO
-    if remark := nothing_ran(done.records):
+    if remark := words.nothing_ran(done.records):
         print(remark)
         return 1
     slower = done.against is not None and not done.against.ok
     return 1 if slower or any(done.statuses.get(status) for status in failing) else 0
-
-
-def nothing_ran(records: Sequence[Record]) -> str:
-    """One line where no cell of a run was even tried, which is exit code 1: who asked for figures has none. Empty where one was."""
-    from longca.results.record import NEVER_RAN
-
-    if not records or any(record.status not in NEVER_RAN for record in records):
-        return ""
-    first, kinds = records[0], " or ".join(dict.fromkeys(record.status for record in records))
-    cells = "the only cell is" if len(records) == 1 else f"all {len(records)} cells are"
-    return f"nothing was measured, so the exit code is 1: {cells} {kinds}; {first.asked}: {first.reason.rstrip('.')}."
 
 
 def failing_statuses(text: str | None) -> frozenset[Status]:
@@ -273,18 +221,3 @@ def failing_statuses(text: str | None) -> frozenset[Status]:
         if name not in (*known, "all"):
             raise unknown("status for --fail-on", name, [*known, "all"])
     return RETRIED if "all" in names else frozenset(map(Status, names))
-
-
-def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
-    """Returns one line on failed cells: why the exit code is 1, or how to make it 1. Empty if none failed."""
-    from longca.results.record import AT_FAULT
-
-    seen = [status for status in (*AT_FAULT, *sorted(set(failing) - set(AT_FAULT))) if statuses.get(status)]
-    if not seen:
-        return ""
-    total = sum(statuses[status] for status in seen)
-    many = f"{plural(total, 'cell')} {'is' if total == 1 else 'are'} {seen[0]}" if len(seen) == 1 else ""
-    words = many or f"{plural(total, 'cell')} failed ({', '.join(f'{statuses[status]} {status}' for status in seen)})"
-    if asked := [status for status in seen if status in failing]:
-        return f"{words}: exit code 1, as --fail-on {','.join(asked)} asks."
-    return f"{words}; --fail-on {','.join(seen)} makes that exit code 1."

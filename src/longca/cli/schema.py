@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from longca.cli._tables import print_json
+
 HELP = "print the JSON schema of journals: results.jsonl, masks.jsonl and env.json"
 
 
@@ -12,9 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import msgspec
+    from longca.api.journals import schema
 
-    from longca.results.schema import json_schema
-
-    print(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
+    print_json(schema(), indent=2)
     return 0

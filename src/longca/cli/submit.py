@@ -4,40 +4,29 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longca.cli._journal_notes import say_lacks
-from longca.text import plural, short
+from longca.text import plural, printable
 
 if TYPE_CHECKING:
-    from longca.results.submission import FreeText, Submission
+    from longca.results.submission import Submission
 
 HELP = "check a journal and pack it for publication"
-NOBODY = ("admin", "debian", "localhost", "nobody", "root", "runner", "ubuntu", "user", "vm")  # names that many machines share
-SHOWN, WIDTH = 10, 160  # texts for review, and letters of each
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder that `longca run` wrote")
     parser.add_argument("--out", default="submission", metavar="DIR", help="the folder of the packed copy (default: submission)")
     parser.add_argument("--name", metavar="NAME", help="the name of the copy below the device's folder (default: that of DIR)")
-    parser.add_argument(
-        "--private",
-        action="append",
-        default=[],
-        metavar="WORD",
-        help="remove this word from free texts, such as the name of the machine that measured; repeatable",
-    )
-    parser.add_argument(
-        "--keep", action="append", default=[], metavar="WORD", help="a word that is not private but looks like a name; repeatable"
-    )
+    words = "remove this word from all texts, such as the name of the machine that measured; repeatable"
+    parser.add_argument("--private", action="append", default=[], metavar="WORD", help=words)
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.results.publishable import cautions, problems
-    from longca.results.submission import prepare
+    from longca.results.submission import prepare, problems
 
     found = problems(args.folder)
     say_lacks([args.folder])
@@ -45,43 +34,33 @@ def run(args: argparse.Namespace) -> int:
         for problem in found:
             print(f"longca: {args.folder}: {problem}", file=sys.stderr)
         return 1
-    done = prepare(args.folder, args.out, [*_own_names(), *args.private], args.keep, args.name)
-    for caution in cautions(args.folder):
-        print(f"note: {caution}", file=sys.stderr)
-    removed = f"; paths and names were removed from {plural(done.cleaned, 'text')}" if done.cleaned else ""
-    print(f"{done.folder}: {plural(done.timed, 'cell')} with a time{removed}")
+    done = prepare(args.folder, args.out, args.private, args.name)
+    for note in _notes(done):
+        print(f"note: {note}", file=sys.stderr)
+    print(f"{done.folder}: {plural(done.timed, 'cell')} with a time")
     if done.failed:
         kinds = ", ".join(f"{count} {status}" for status, count in done.failed.items())
         words = f"also {plural(sum(done.failed.values()), 'cell')} without a time, wrong or failed ({kinds})"
         print(f"{words}: they are published too; `longca run` with --retry failed measures them again.")
-    _show_texts(done.texts, done.folder)
+    print("Read the texts that will be public. Folders of paths are removed; names of hosts, people and keys cannot be recognised:")
+    print("remove them with --private WORD.")
+    for field, texts in done.texts.items():
+        for line in texts if field == "reason" else [", ".join(texts)]:
+            print(f"  {field}: {printable(line)}")
     print(_next_step(done))
     return 0
 
 
-def _own_names() -> list[str]:
-    """The names of this host and this user. A single letter, and a name that many machines share, identifies nobody."""
-    import getpass
-    import platform
-    from contextlib import suppress
-
-    host = platform.node()
-    names = [host, host.partition(".")[0]]
-    with suppress(OSError, KeyError):  # a container may have no name for its user
-        names.append(getpass.getuser())
-    return [name for name in names if len(name) > 1 and name.lower() not in NOBODY]
-
-
-def _show_texts(texts: Sequence[FreeText], folder: Path) -> None:
-    """Prints the free texts that remain, for their owner to read: no program knows every name of a person or a machine."""
-    if not texts:
-        return
-    print(f"Read the texts that will be public ({len(texts)}), and remove private words with --private WORD:")
-    for place, text, cells in texts[:SHOWN]:
-        count = f", {plural(cells, 'cell')}" if cells else ""
-        print(f"  {place}{count}: {short(text, WIDTH)}")
-    if len(texts) > SHOWN:
-        print(f"  and {len(texts) - SHOWN} more; `longca export {folder} --csv` prints all reasons")
+def _notes(done: Submission) -> Iterator[str]:
+    """What a reviewer will ask about, with advice; such a journal can be published nevertheless."""
+    if done.short_warmup:
+        yield f"the warm-up of {plural(done.short_warmup, 'cell')} is short; measure again with --clock warmup_s=0.1 and another --out."
+    if done.without_mask:
+        yield f"masks.jsonl lacks the masks of {plural(done.without_mask, 'cell')}; copy the file from the folder of the run."
+    if 2 * done.noisy > done.timed:
+        yield f"{done.noisy} of {plural(done.timed, 'time')} are noisy; measure again on an idle machine, with another --out."
+    if done.changed:
+        yield f"LongCA had uncommitted changes in the run of {plural(done.changed, 'cell')}; describe them in the pull request."
 
 
 def _next_step(done: Submission) -> str:

@@ -8,18 +8,19 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from longca.cli import INTERRUPTED, _verify_cp
-from longca.cli._documents import add_document_flags
-from longca.cli._findings import say, tell
-from longca.cli._shape_extras import add_shape_extras
-from longca.cli._tables import write_over
-from longca.errors import Unavailable
-from longca.text import parse_axes, plural
+from longca.cli import INTERRUPTED
+from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape
+from longca.cli._ranks import take_part
+from longca.cli._tables import print_lines, show_parts
+from longca.errors import BadInput, Unavailable
+from longca.text import parse_axes, plural, printable, say, write_over
 
 if TYPE_CHECKING:
+    from longca.bench.many_devices.verify import CpFinding
     from longca.bench.one_device.verify import Finding
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -36,82 +37,80 @@ KERNELS_HELP = "kernels to check, or all; default: all that run here, with all v
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernels", metavar="A,B:VARIANT", help=KERNELS_HELP)
+    parser.add_argument("--kernels", dest="kernel", metavar="A,B:VARIANT", help=KERNELS_HELP)
     parser.add_argument(
         "--masks",
         metavar="A,B",
+        default="all",
         help="names, files, expressions such as 'causal & ~sliding_window(w=64)'; all (default): the paper's twelve; every: all static",
     )
     parser.add_argument("--seqlens", metavar="8K,997", help="tokens, any number (default 509 on a CPU, 8K on a GPU)")
-    parser.add_argument("--heads", metavar="64:8,8", help="query and KV heads (default 8:2 on a CPU, 64:8 on a GPU)")
-    parser.add_argument(
-        "--head-dim",
-        dest="head_dims",
-        metavar="128",
-        help="head size; 192/128 if V has its own (default 64 on a CPU, 128 on a GPU)",
-    )
-    parser.add_argument("--dtype", dest="dtypes", metavar="T,T", help="bf16, fp16, fp32, fp64 (default fp32 on a CPU, bf16 on a GPU)")
-    add_shape_extras(parser)
+    add_shape(parser, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
+    add_extras(parser)
     parser.add_argument(
         "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa or moba (default random)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of masks and data (default 0)")
-    parser.add_argument(
-        "--set",
-        metavar="w=512",
-        action="append",
-        default=[],
-        help="a parameter of the masks that have it, with one value; repeatable (below 4K tokens, default windows and blocks are small)",
-    )
-    add_document_flags(parser)
+    add_seed(parser)
+    add_set(parser, "a parameter of the masks that have it, with one value (below 4K tokens, default windows and blocks are small)")
+    add_documents(parser)
     parser.add_argument(
         "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
     )
     parser.add_argument(
-        "--repeat",
-        type=int,
-        default=1,
-        metavar="N",
-        help="check N times on each data set, to find errors that occur only sometimes",
+        "--repeat", type=int, default=1, metavar="N", help="check N times on each data set, to find errors that occur only sometimes"
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU")
+    add_device(parser)
+    add_plugins(parser, "your kernels or masks")
     parser.add_argument(
-        "--plugin", metavar="FILE.py", action="append", default=[], help="a Python file with your kernels or masks; repeatable"
+        "--deadline", type=float, metavar="S", help="the time limit of each step in seconds (default 300, up to 3600 for long sequences)"
     )
-    parser.add_argument(
-        "--deadline",
-        type=float,
-        metavar="S",
-        help="the time limit of each step in seconds (default 300, up to 3600 for long sequences)",
+    add_json(parser, "print one JSON object per line instead of a table")
+    ranks = parser.add_argument_group("context parallelism")
+    ranks.add_argument(
+        "--level",
+        choices=("kernel", "cp"),
+        default="kernel",
+        help="cp: context-parallel methods on ranks, and transfers between them (default kernel)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line instead of a table")
-    _verify_cp.add_arguments(parser)
+    ranks.add_argument("--methods", metavar="A,B", help="methods to check, all or peers (default: all that run here)")
+    ranks.add_argument(
+        "--nproc", type=int, metavar="N", help="number of ranks (default: one per GPU, 2 on CPUs; in a launched job all its ranks)"
+    )
+    ranks.add_argument("--out", metavar="DIR", help="the folder to pack into one file (default longca-cp-N)")
 
 
 def run(args: argparse.Namespace) -> int:
-    from dataclasses import fields
+    _refuse_other_level(args)
+    with _signals_stop():
+        return _verify_methods(args) if args.level == "cp" else _verify_kernels(args)
 
-    from longca.api.verify import VerifyRequest, plan_verify
-    from longca.cli._tables import show_parts
 
-    _verify_cp.refuse(args)
+def _refuse_other_level(args: argparse.Namespace) -> None:
     if args.level == "cp":
-        with _signals_stop():
-            return _verify_cp.run(args)
-    typed = {field.name: getattr(args, field.name) for field in fields(VerifyRequest) if hasattr(args, field.name)}
-    plan = plan_verify(VerifyRequest(**typed | {"plugins": args.plugin, "params": parse_axes(args.set)}))
+        wrong = {"--repeat": args.repeat != 1, "--deterministic": args.deterministic, "--source": args.source != "random"}
+    else:
+        wrong = {"--methods": args.methods, "--nproc": args.nproc is not None, "--out": args.out}
+    if typed := [flag for flag, given in wrong.items() if given]:
+        other = "kernels; leave out --level cp" if args.level == "cp" else "context parallelism; add --level cp"
+        raise BadInput(f"{typed[0]} is for {other}.")
+
+
+def _verify_kernels(args: argparse.Namespace) -> int:
+    from longca.api.takes import arguments
+    from longca.api.verify import VerifyRequest, plan_verify
+
+    request = VerifyRequest(**arguments(VerifyRequest, args, params=parse_axes(args.set)))
+    plan = plan_verify(request, Path())  # no mask is an object, which would be written there
     if not args.json:
         print(plan.title, flush=True)
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
-    cases, stopped = plan.count(), False
     findings: list[Finding] = []
+    stopped = False
     try:
-        with _signals_stop(), closing(plan.findings(OutputPrinter(), say)) as coming:
+        with closing(plan.findings(Shower(args.json), OutputPrinter(), say)) as coming:
             for finding in coming:
                 findings.append(finding)
-                cases.add(finding)
-                tell(finding.kernel, finding, f"{cases.done}/{cases.total}", args.json)
     except KeyboardInterrupt:
         stopped = True  # the findings so far are printed
     verification = plan.verification(findings)
@@ -119,13 +118,61 @@ def run(args: argparse.Namespace) -> int:
         write_over("")
         show_parts(verification.parts())
     if stopped:
-        print(f"longca: stopped; {cases.total - cases.done} of {cases.total} cases were not checked.", file=sys.stderr)
+        print(f"longca: stopped; {plan.total - len(findings)} of {plan.total} cases were not checked.", file=sys.stderr)
         return INTERRUPTED
     if verification.unchecked and not verification.failed:
         raise Unavailable(verification.unchecked)
     if verification.unchecked:
         print(f"longca: {verification.unchecked}", file=sys.stderr)
     return 0 if verification.ok else 1
+
+
+def _verify_methods(args: argparse.Namespace) -> int:
+    """Runs with its own pool of ranks, or as one rank of a launched job, whose first rank prints."""
+    from longca.api.takes import arguments
+    from longca.api.verify_cp import check
+    from longca.bench.many_devices.grids import ranks_of
+    from longca.bench.many_devices.verify import CpRequest, make_level
+    from longca.bench.many_devices.words import cp_table
+    from longca.parallel import joining
+
+    request = CpRequest(**arguments(CpRequest, args, params=parse_axes(args.set), kernels=args.kernel))
+    launch, level = joining.launched(), make_level(request)
+    level.refuse_here()
+    if launch is None or launch.rank == 0:
+        for note in level.notes:
+            print(f"note: {note}", file=sys.stderr)
+
+    def checked() -> int:
+        done = check(request, level, Shower(args.json), say, f"longca-cp-{ranks_of(level.suite, request.on)}")
+        write_over("")
+        if args.json:
+            print_lines(done.transfers)
+        else:
+            show_parts([cp_table(done)])
+        if done.broken:
+            print(f"longca: {done.broken}; docs/cluster.md says what to do if a rank fails.", file=sys.stderr)
+        print(f"wrote {done.packed}; attach it if you report a problem", file=sys.stderr if args.json else sys.stdout)
+        if not done.failed and not done.checked:
+            raise Unavailable("nothing was checked: no method supports any of this here.")
+        return INTERRUPTED if done.stopped else 1 if done.failed else 0
+
+    return checked() if launch is None else take_part(launch, request.on, level.suite.limits.start_s, checked)
+
+
+class Shower:
+    """Prints a finding at once, so that a log has it even if the job is killed."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def __call__(self, count: str, finding: Finding | CpFinding) -> None:
+        if self._as_json:
+            print_lines([finding])
+        elif sys.stderr.isatty():
+            write_over(f"[{count}] {finding}")
+        else:
+            print(f"[{count}] {finding}" + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -155,8 +202,6 @@ class OutputPrinter:
         self._last: dict[str, str] = {}
 
     def __call__(self, kernel: str, output: str) -> None:
-        from longca.text import printable
-
         without_addresses = ADDRESS.sub("", output)
         if self._last.get(kernel) == without_addresses:
             return

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from longca.compare.journals import busy_sentence, find_differences, read_journal, refuse_several_devices
+from longca.compare import words
+from longca.compare.journals import Busy, Difference, find_busy, find_differences, read_journal, refuse_several_devices
 from longca.compare.plateaus import Change, Plateaus, find_plateaus
 from longca.compare.ratio import Ratio, ratio
 from longca.compare.verdicts import Verdict, is_unsteady
@@ -18,6 +20,16 @@ from longca.results.files import journals_below
 from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.reading import Identity, Results, identity
 from longca.results.record import Record
+from longca.results.shown import Part, Shown, comment
+
+
+class LeftOut(StrEnum):
+    """Why a record is no part of a plateau."""
+
+    FAILED = "no time"
+    BUSY = "the machine was busy"
+    UNSTEADY = "unsteady"
+    FEW_SAMPLES = "too few samples"
 
 
 class Commit(NamedTuple):
@@ -25,7 +37,7 @@ class Commit(NamedTuple):
 
     name: str
     results: Results
-    busy: str
+    busy: Busy | None
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Line:
     """One cell: a record for each commit, or None; what is left out of its plateaus, and why; the plateaus."""
 
     records: tuple[Record | None, ...]
-    left_out: dict[int, str]
+    left_out: dict[int, LeftOut]
     plateaus: Plateaus  # numbered as `records`
 
     @property
@@ -57,13 +69,43 @@ class Line:
         return any(change.verdict is Verdict.SLOWER for change in changes)
 
 
-@dataclass(frozen=True)
-class History:
+@dataclass(frozen=True, repr=False)
+class History(Shown):
+    """One line per cell, with its times in each journal and the steps between plateaus."""
+
     threshold: float
     commits: list[str]
     lines: list[Line]
-    busy: list[str]
-    differences: list[str]  # overlooked because of --force
+    busy: list[Busy]
+    differences: list[Difference]  # overlooked because of --force
+
+    @property
+    def ok(self) -> bool:
+        """Whether no cell became slower, in a step or little by little."""
+        return not any(line.slower for line in self.lines)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per cell and journal."""
+        named = zip(self.lines, words.describe_all([line.cell for line in self.lines]), strict=True)
+        return [row for line, name in named for row in self.rows_of(line, name)]
+
+    def rows_of(self, line: Line, name: list[str]) -> list[dict[str, Any]]:
+        return [
+            dict(zip(words.NAMES, name, strict=True))
+            | {"commit": self.commits[number], "ms": record.times.median if record.ok else None}
+            | {"ratio": change.value if (change := line.change(number)) else None, "step": words.step(line, number, self.commits)}
+            for number, record in enumerate(line.records)
+            if record is not None
+        ]
+
+    def parts(self, everything: bool = False) -> list[Part]:
+        """The cells that changed, or all, with a line for each journal; and how many there are."""
+        return words.history(self, everything)
+
+    def markdown(self, everything: bool = False) -> str:
+        """As a comment on a pull request."""
+        return comment(self.parts(everything))
 
 
 def history(folders: Sequence[str | Path], threshold: float, force: bool = False) -> History:
@@ -78,7 +120,7 @@ def history(folders: Sequence[str | Path], threshold: float, force: bool = False
             by_cell.setdefault(identity(record), {})[number] = record
     differences = _differences(commits, by_cell)
     if differences and not force:
-        raise BadInput(f"{'; and '.join(differences)}; --force compares them anyway.")
+        raise BadInput(f"{'; and '.join(map(words.unlike, differences))}; --force compares them anyway.")
     lines = [_line(found, commits, threshold) for found in by_cell.values()]
     return History(threshold, [commit.name for commit in commits], lines, [one.busy for one in commits if one.busy], differences)
 
@@ -89,7 +131,7 @@ def _commits(folders: Sequence[str | Path]) -> Iterator[Commit]:
     for path, name in zip(paths, names, strict=True):
         results = read_journal(path)
         refuse_several_devices(path, results)
-        yield Commit(name if names.count(name) == 1 else str(path), results, busy_sentence(path, results, "they are part of no plateau"))
+        yield Commit(name if names.count(name) == 1 else str(path), results, find_busy(path, results))
 
 
 def _journals(folder: Path) -> list[Path]:
@@ -103,13 +145,12 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in parts]
 
 
-def _differences(commits: Sequence[Commit], by_cell: dict[Identity, dict[int, Record]]) -> list[str]:
-    """What makes the times of neighbours incomparable, in words."""
+def _differences(commits: Sequence[Commit], by_cell: dict[Identity, dict[int, Record]]) -> list[Difference]:
+    """What makes the times of neighbours incomparable."""
     differences = []
     for number, (before, after) in enumerate(pairwise(commits)):
         pairs = [(found[number], found[number + 1]) for found in by_cell.values() if number in found and number + 1 in found]
-        own = find_differences(pairs, before.results, after.results)
-        differences += [f"{before.name} and {after.name} differ in {difference}" for difference in own]
+        differences += find_differences(pairs, before.results, after.results, (before.name, after.name))
     return differences
 
 
@@ -123,12 +164,12 @@ def _line(found: dict[int, Record], commits: Sequence[Commit], threshold: float)
     return Line(records, left_out, Plateaus(steps, tuple(used[place] for place in own.outliers), creeps))
 
 
-def _why_not(record: Record, commit: Commit) -> str:
-    """Why a record is no part of a plateau; empty where it is."""
+def _why_not(record: Record, commit: Commit) -> LeftOut | None:
+    """Why a record is no part of a plateau; None where it is."""
     if not record.ok:
-        return f"{record.status}: {' '.join(record.reason.split())}"
+        return LeftOut.FAILED
     if commit.busy:
-        return "the machine was busy"
+        return LeftOut.BUSY
     if is_unsteady(record):
-        return "unsteady"
-    return "too few samples" if len(record.times.samples) < ENOUGH_SAMPLES else ""
+        return LeftOut.UNSTEADY
+    return LeftOut.FEW_SAMPLES if len(record.times.samples) < ENOUGH_SAMPLES else None

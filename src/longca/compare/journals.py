@@ -6,15 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from longca.compare import words
 from longca.compare.matching import match
 from longca.compare.ratio import CONFIDENCE
-from longca.compare.verdicts import FAR, REGRESSIONS, Cell, Verdict, is_skipped, is_unsteady, judge
+from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_unsteady, judge
 from longca.errors import BadInput
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results, read
 from longca.results.record import Environment, Record
+from longca.results.shown import Part, Shown, comment
 from longca.results.versions import is_older
 
 # the share of unsteady cells above which no cell of a journal is trusted: on a CPU all cells share the machine with other work
@@ -29,22 +34,39 @@ CONDITIONS = {  # in env.json, with their names in messages
     "application_memory_mhz": "the application clock of the memory in MHz",
 }
 MAY_BE_UNKNOWN = ("power_limit_w", "application_sm_mhz", "application_memory_mhz")  # in older journals, on CPUs, with some drivers
-CELL_FIELDS = (
-    *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim"),
-    *("head_dim_v", "dtype", "deterministic", "grad", "method", "ranks", "grid", "options", "simulated", "softcap", "sinks", "scale"),
-)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """All cells that two journals share, and what only one of them has."""
+class Busy(NamedTuple):
+    """A journal of which so many cells are unsteady that the machine must have done other work: none of its cells is trusted."""
+
+    name: str
+    unsteady: int
+    measured: int
+
+
+class Difference(NamedTuple):
+    """A condition in which two journals differ, with its values in both."""
+
+    sides: tuple[str, str]
+    title: str
+    values: list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
+    """A verdict for each cell that two journals share, worst first, and what only one of them has."""
 
     threshold: float
-    cells: list[Cell]  # worst first
+    cells: list[Cell]
     only_before: list[Record]
     only_after: list[Record]
-    differences: list[str]  # overlooked because of --force
-    busy: list[str]  # why nothing is called slower or faster: the machine did other work
+    differences: list[Difference]  # overlooked because of --force
+    busy: list[Busy]  # why nothing is called slower or faster, unless by much
+
+    @property
+    def ok(self) -> bool:
+        """Whether no cell became slower or broke."""
+        return not self.fails()
 
     @property
     def counts(self) -> dict[Verdict, int]:
@@ -65,12 +87,38 @@ class Comparison:
         unclear = "unclear" in wanted and counts[Verdict.UNCLEAR] > 0
         return regressed or unclear or ("missing" in wanted and bool(self.only_before or any(map(is_skipped, self.cells))))
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per cell."""
+        named = zip(self.cells, words.describe_cells(self.cells), strict=True)
+        return [
+            {
+                "verdict": cell.verdict.value,
+                **dict(zip(words.NAMES, name, strict=True)),
+                "a_ms": cell.before.times.median if cell.before.ok else None,
+                "b_ms": cell.after.times.median if cell.after.ok else None,
+                "ratio": cell.ratio.value if cell.ratio else None,
+                "low": cell.ratio.low if cell.ratio and cell.ratio.known else None,
+                "high": cell.ratio.high if cell.ratio and cell.ratio.known else None,
+                "why": words.why(cell.why),
+            }
+            for cell, name in named
+        ]
+
+    def parts(self, everything: bool = False) -> list[Part]:
+        """The cells that changed, or all; what only one journal has; and the counts."""
+        return words.comparison(self, everything)
+
+    def markdown(self, everything: bool = False) -> str:
+        """As a comment on a pull request."""
+        return comment(self.parts(everything))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "threshold": self.threshold,
             "confidence": CONFIDENCE,
-            "overlooked": self.differences,
-            "busy": self.busy,
+            "overlooked": list(map(words.difference, self.differences)),
+            "busy": [words.busy(busy) for busy in self.busy],
             "counts": self.counts,
             "cells": [_cell(cell) for cell in self.cells],
             "only_in_a": [_fields(record) for record in self.only_before],
@@ -91,11 +139,10 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
         raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
     differences = find_differences(matches.pairs, a, b)
     if differences and not force:
-        apart = "; and in ".join(differences)
+        apart = "; and in ".join(map(words.difference, differences))
         raise BadInput(f"{before} and {after} differ in {apart}; `longca compare --force` compares them anyway.")
-    decided = f"only changes by a factor of {FAR:g} or more are decided"
     sides = ("A", before, a), ("B", after, b)
-    busy = {name: sentence for name, folder, side in sides if (sentence := busy_sentence(folder, side, decided))}
+    busy = {name: found for name, folder, side in sides if (found := find_busy(folder, side))}
     cells = judge(matches.pairs, threshold, list(busy))
     return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, list(busy.values()))
 
@@ -108,17 +155,14 @@ def read_journal(folder: str | Path) -> Results:
     return results
 
 
-def busy_sentence(name: str | Path, results: Results, decided: str) -> str:
-    """A sentence if many cells of a run are unsteady, with what is `decided` then. The other cells, measured in between, may be off by any
-    factor too, however close together their samples are (docs/compare.md has what was seen)."""
+def find_busy(name: str | Path, results: Results) -> Busy | None:
+    """How many cells of a run are unsteady, where these are many. The other cells, measured in between, may be off by any factor too,
+    however close together their samples are (docs/compare.md has what was seen)."""
     measured = [record for record in results.records if record.ok]
     unsteady = sum(map(is_unsteady, measured))
     kinds = {results.environment(record).device_kind for record in measured}
-    if unsteady <= min((BUSY.get(kind or "", USUAL_BUSY) for kind in kinds), default=USUAL_BUSY) * len(measured):
-        return ""
-    count = f"{unsteady} of {len(measured)} cells of {name} {'is' if unsteady == 1 else 'are'} unsteady"
-    advice = "measure again on a quiet machine or with a larger --budget"
-    return f"{count}, so none of its cells is trusted: {decided}; {advice}."
+    share = min((BUSY.get(kind or "", USUAL_BUSY) for kind in kinds), default=USUAL_BUSY)
+    return Busy(str(name), unsteady, len(measured)) if unsteady > share * len(measured) else None
 
 
 def refuse_several_devices(name: str | Path, results: Results) -> None:
@@ -127,28 +171,23 @@ def refuse_several_devices(name: str | Path, results: Results) -> None:
         raise BadInput(f"{name} holds records of several devices ({', '.join(sorted(devices))}); compare journals of one.")
 
 
-def find_differences(pairs: Sequence[tuple[Record, Record]], a: Results, b: Results) -> list[str]:
-    """What makes times incomparable, in words. Cells are looked at one by one, as a run may be resumed under other conditions."""
-    values: dict[str, set[tuple[str, str]]] = {}
+def find_differences(
+    pairs: Sequence[tuple[Record, Record]], a: Results, b: Results, sides: tuple[str, str] = ("A", "B")
+) -> list[Difference]:
+    """What makes times incomparable. Cells are looked at one by one, as a run may be resumed under other conditions."""
+    found: dict[str, list[tuple[Any, Any]]] = {}
     for left, right in dict.fromkeys((one.env, other.env) for one, other in pairs):
-        sides = [side.environments.get(name) or Environment() for side, name in ((a, left), (b, right))]
+        machines = [side.environments.get(name) or Environment() for side, name in ((a, left), (b, right))]
         for name, title in CONDITIONS.items():
-            known, other = (getattr(side, name) for side in sides)
+            known, other = (getattr(machine, name) for machine in machines)
             unknown = name in MAY_BE_UNKNOWN and (known is None or other is None)
             if known != other and not unknown:  # 1 and 1.0 are equal
                 if isinstance(known, dict) and isinstance(other, dict):  # what is equal in both says nothing
                     same = known.items() & other.items()
                     known, other = ({key: value for key, value in one.items() if (key, value) not in same} for one in (known, other))
-                values.setdefault(title, set()).add((_text(known), _text(other)))
-    return [f"{title} ({', '.join(f'{one} and {other}' for one, other in sorted(both))})" for title, both in values.items()]
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "not recorded"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(inner)}" for name, inner in sorted(value.items())) or "none"
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+                values = found.setdefault(title, [])
+                values += [(known, other)] if (known, other) not in values else []
+    return [Difference(sides, title, values) for title, values in found.items()]
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
@@ -156,7 +195,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
     if ratio is not None and cell.ratio is not None and cell.ratio.known:
         ratio |= {"low": cell.ratio.low, "high": cell.ratio.high, "wander": cell.ratio.wander, "drifting": cell.ratio.drifting}
     sides = {"a": _side(cell.before), "b": _side(cell.after)}
-    return {"verdict": cell.verdict, "why": cell.why, "cell": _fields(cell.before), "ratio": ratio, **sides}
+    return {"verdict": cell.verdict, "why": words.why(cell.why), "cell": _fields(cell.before), "ratio": ratio, **sides}
 
 
 def _side(record: Record) -> dict[str, Any]:
@@ -167,5 +206,7 @@ def _side(record: Record) -> dict[str, Any]:
 
 def _fields(record: Record) -> dict[str, Any]:
     """What a record measures, without what came out."""
-    values = {name: getattr(record, name) for name in CELL_FIELDS}
-    return {name: value for name, value in values.items() if value is not None} | {"pass": record.pass_}
+    problem: dict[str, Any] = to_builtins(replace(record.measured, params=()))
+    problem |= {"params": record.built.params, "mask_digest": record.built.digest}
+    split = to_builtins(record.split) if record.split else {}
+    return problem | split | {"level": record.level, "asked": record.asked, "grad": record.grad, "simulated": record.simulated}

@@ -95,7 +95,7 @@ def _change(before: Sequence[int], after: Sequence[int], records: Sequence[Recor
     sides = [[records[number] for number in group] for group in (before, after)]
     found = ratio(*(_samples(side) for side in sides))
     verdict = decide(found, threshold)
-    clocks = [[record.clock_mhz for record in side if record.clock_mhz] for side in sides]
+    clocks = [[clock for record in side if record.timed and (clock := record.timed.clock_mhz)] for side in sides]
     if verdict in CHANGES and all(clocks) and decide(found.times(median(clocks[1]) / median(clocks[0])), threshold) is not verdict:
         verdict = Verdict.UNCLEAR
     return Change(verdict, found)

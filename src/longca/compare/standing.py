@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from longca.errors import BadInput
 from longca.results.naming import Contest, Row, Setting, contests, rows
+from longca.results.problem import Pass
 from longca.results.ranking import Out, Standing, rank_rows
 from longca.results.reading import Results
-from longca.results.record import Pass
+from longca.results.record import Status
+from longca.results.shown import Part, Shown
+from longca.results.summary import counts
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
 
 
@@ -70,3 +75,36 @@ def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, P
     texts = {(contest.problem, contest.seqlen): position.text(unit) for contest, position in group.items()}
     signs = f"{unit.name}; x: ratio to the fastest other kernel; {NOISY}"
     return length_table(f"{kernel} against the best other kernel, {pass_}, {setting.title} ({signs})", texts)
+
+
+@dataclass(frozen=True, repr=False)
+class KernelStanding(Shown):
+    """One kernel against the best other of its journal."""
+
+    tables: list[Table]
+    ok = True  # there is no before and after, so nothing can fail
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per mask of each table, with a column per length."""
+        return [{"table": table.title, **dict(zip(table.columns, row, strict=True))} for table in self.tables for row in table.rows]
+
+    def parts(self) -> list[Part]:
+        return [part for table in self.tables for part in (table, "")]
+
+
+def standing(results: Results, kernel: str, name: str) -> KernelStanding:
+    """How a kernel stands in a journal of this name; raises BadInput where it cannot be compared there."""
+    named = [row for row in rows(results) if row.record.method is None]
+    known = sorted({line for row in named for line in (row.record.kernel, row.line)})
+    if results.records and not known:
+        advice = "`longca report` and `longca recommend --gpus` compare methods"
+        raise BadInput(f"{name} has only records of many ranks, and --kernel compares kernels on one device; {advice}.")
+    if kernel not in known:
+        raise BadInput(f"{name} has no record of {kernel!r}; it has {', '.join(known) or 'none at all'}.")
+    if shown := tables(results, kernel):
+        return KernelStanding(shown)
+    own = [row.record for row in named if kernel in (row.record.kernel, row.line)]
+    if not any(record.status is Status.OK for record in own):
+        raise BadInput(f"{kernel} has no time in {name}: {counts(own)}; `longca export {name} --csv` has the reasons.")
+    raise BadInput(f"{name} has no cell that was measured with {kernel} and another kernel; measure more kernels: --kernels all.")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
 
-from longca.compare.ratio import Ratio, ratios
+from longca.compare.ratio import Ratio, ratio
 from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.record import Record, Status, Times
 
@@ -33,22 +34,39 @@ REGRESSIONS = (Verdict.BROKEN, Verdict.SLOWER)
 ORDER = {verdict: place for place, verdict in enumerate(Verdict)}
 
 
-class Cell(Struct, frozen=True, eq=False, gc=False):
+class Doubt(StrEnum):
+    """Why there is no verdict, or no time."""
+
+    FEW_SAMPLES = "few samples"
+    CROSSES = "the interval crosses the threshold"
+    WIDE = "the interval is wide because of drift"
+    WANDERS = "a drift or step within a run may explain it"
+    CLOCK = "the SM clock explains it"
+    UNTRUSTED = "a side is unsteady, or its machine was busy"
+    DOUBTFUL = "the record of a side is doubtful"
+    FAILED = "a side has no time"
+
+
+class Remark(Struct, frozen=True):
+    """A doubt, and the values that its sentence names (`longca.compare.words`)."""
+
+    kind: Doubt
+    values: dict[str, Any] = {}
+
+
+class Cell(Struct, frozen=True, eq=False):
     """A cell that both journals have. `ratio` is B over A, where both were measured; `why` says why there is no time, or no verdict."""
 
     verdict: Verdict
     before: Record
     after: Record
     ratio: Ratio | None
-    why: str = ""
+    why: Remark | None = None
 
 
 def judge(pairs: Sequence[tuple[Record, Record]], threshold: float, busy: Sequence[str] = ()) -> list[Cell]:
     """The cells of these pairs, worst first. Where the machine was busy on a side (A, B), only changes by more than `FAR` are decided."""
-    measured = [(a, b) for a, b in pairs if a.ok and b.ok]
-    intervals = ratios([(a.times.samples, b.times.samples) for a, b in measured])
-    cells = [_measured(a, b, ratio, threshold, busy) for (a, b), ratio in zip(measured, intervals, strict=True)]
-    cells += [_unmeasured(a, b) for a, b in pairs if not (a.ok and b.ok)]
+    cells = [_measured(a, b, threshold, busy) if a.ok and b.ok else _unmeasured(a, b) for a, b in pairs]
     return sorted(cells, key=lambda cell: (ORDER[cell.verdict], -cell.ratio.value if cell.ratio else 0.0))
 
 
@@ -62,14 +80,14 @@ def decide(ratio: Ratio, threshold: float) -> Verdict:
     return Verdict.SAME if ratio.low >= 1 / limit and ratio.high <= limit else Verdict.UNCLEAR
 
 
-def why_open(ratio: Ratio, threshold: float) -> str:
+def why_open(ratio: Ratio, threshold: float) -> Remark:
     """Why `decide` leaves a ratio open."""
     if not ratio.known:
-        return f"fewer than {ENOUGH_SAMPLES} samples on a side"
+        return Remark(Doubt.FEW_SAMPLES, {"enough": ENOUGH_SAMPLES})
     limit = 1 + threshold
     if ratio.low > limit or ratio.high < 1 / limit:
-        return "a drift or step within a run may explain it"
-    return f"the interval {'is wide because of drift' if ratio.drifting else f'crosses the threshold of {100 * threshold:g} %'}"
+        return Remark(Doubt.WANDERS)
+    return Remark(Doubt.WIDE) if ratio.drifting else Remark(Doubt.CROSSES, {"threshold": threshold})
 
 
 def is_unsteady(record: Record) -> bool:
@@ -78,29 +96,29 @@ def is_unsteady(record: Record) -> bool:
     return bool(record.noisy) and (spread is None or spread > LOOSE)
 
 
-def _measured(a: Record, b: Record, ratio: Ratio, threshold: float, busy: Sequence[str]) -> Cell:
-    far = max(ratio.value, 1 / ratio.value) >= FAR
+def _measured(a: Record, b: Record, threshold: float, busy: Sequence[str]) -> Cell:
+    change = ratio(a.times.samples, b.times.samples)
+    far = max(change.value, 1 / change.value) >= FAR
     verdict = _far(a.times, b.times) if far else None
     if verdict is None and (doubt := _doubt(a, b, busy)):
-        return Cell(Verdict.UNCLEAR, a, b, ratio, doubt)
-    verdict = verdict or decide(ratio, threshold)
+        return Cell(Verdict.UNCLEAR, a, b, change, doubt)
+    verdict = verdict or decide(change, threshold)
     if verdict is Verdict.UNCLEAR:
-        return Cell(verdict, a, b, ratio, why_open(ratio, threshold))
-    if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.clock_mhz and b.clock_mhz:
-        factor = b.clock_mhz / a.clock_mhz
-        in_cycles = ratio.value * factor
-        remains = max(in_cycles, 1 / in_cycles) >= FAR if far else decide(ratio.times(factor), threshold) is verdict
+        return Cell(verdict, a, b, change, why_open(change, threshold))
+    if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.times.clock_mhz and b.times.clock_mhz:
+        factor = b.times.clock_mhz / a.times.clock_mhz
+        in_cycles = change.value * factor
+        remains = max(in_cycles, 1 / in_cycles) >= FAR if far else decide(change.times(factor), threshold) is verdict
         if not remains:
-            return Cell(Verdict.UNCLEAR, a, b, ratio, f"the SM clock explains it ({a.clock_mhz:.0f} and {b.clock_mhz:.0f} MHz)")
-    return Cell(verdict, a, b, ratio)
+            return Cell(Verdict.UNCLEAR, a, b, change, Remark(Doubt.CLOCK, {"before": a.times.clock_mhz, "after": b.times.clock_mhz}))
+    return Cell(verdict, a, b, change)
 
 
-def _doubt(a: Record, b: Record, busy: Sequence[str]) -> str:
-    """Why the times of a cell are not trusted; empty where they are."""
+def _doubt(a: Record, b: Record, busy: Sequence[str]) -> Remark | None:
+    """Why the times of a cell are not trusted; None where they are."""
     unsteady = [side for side, record in (("A", a), ("B", b)) if is_unsteady(record)]
-    words = [f"{' and '.join(unsteady)} unsteady"] if unsteady else []
     others = [side for side in busy if side not in unsteady]
-    return "; ".join([*words, *([f"busy machine in {' and '.join(others)}"] if others else [])])
+    return Remark(Doubt.UNTRUSTED, {"unsteady": unsteady, "busy": others}) if unsteady or others else None
 
 
 def _far(a: Times, b: Times) -> Verdict | None:
@@ -118,12 +136,12 @@ def is_skipped(cell: Cell) -> bool:
 
 
 def _unmeasured(a: Record, b: Record) -> Cell:
-    doubtful = [f"{side} is doubtful: {record.reason}" for side, record in (("A", a), ("B", b)) if record.status is Status.DOUBTFUL]
+    doubtful = {side: record.reason for side, record in (("A", a), ("B", b)) if record.status is Status.DOUBTFUL}
     if doubtful:
-        return Cell(Verdict.UNCLEAR, a, b, None, "; ".join(doubtful))
+        return Cell(Verdict.UNCLEAR, a, b, None, Remark(Doubt.DOUBTFUL, doubtful))
     if Status.SKIPPED in (a.status, b.status):
         verdict = Verdict.UNMEASURED
     else:
         verdict = Verdict.BROKEN if a.ok else Verdict.MENDED if b.ok else Verdict.UNMEASURED
     failed = a if b.ok else b
-    return Cell(verdict, a, b, None, " ".join(failed.reason.split()))
+    return Cell(verdict, a, b, None, Remark(Doubt.FAILED, {"reason": failed.reason}) if failed.reason else None)

@@ -34,7 +34,7 @@ class Source:
 
     def __repr__(self) -> str:
         record = self.record
-        return f"Source({str(self.file)!r}, key={record.key!r}, pass={record.pass_.value!r}, seed={record.seed!r})"
+        return f"Source({str(self.file)!r}, key={record.key!r}, pass={record.problem.pass_.value!r}, seed={record.problem.seed!r})"
 
     def command(self, seeds: Sequence[int] = ()) -> str:
         """The command that measures the record again, or all that differ from it in their seed."""
@@ -44,8 +44,9 @@ class Source:
         record, environment = self.record, self.environment
         return {
             "file": str(self.file), "device": environment.name, "date": environment.date, "commit": environment.commit,
-            "longca": environment.longca, "key": record.key, "pass": record.pass_, "seed": record.seed, "mask_digest": record.mask_digest,
-            "simulated": record.simulated, "noisy": record.noisy, "older": is_older(record), "command": self.command(),
+            "longca": environment.longca, "key": record.key, "pass": record.problem.pass_, "seed": record.problem.seed,
+            "mask_digest": record.built.digest, "simulated": record.simulated, "noisy": record.noisy,
+            "older": is_older(record), "command": self.command(),
         }  # fmt: skip
 
 
@@ -102,7 +103,7 @@ class Pair(Choice):
     def command(self, seeds: Sequence[int]) -> str:
         """The command that measures both kernels again. A forward alone may be of inference: both passes make it one of training."""
         source, record = self.sources[0], self.sources[0].record
-        both = replace_fields(record, asked=f"{self.forward},{self.backward}", given=replace_fields(record.given, grad=True))
+        both = replace_fields(record, asked=f"{self.forward},{self.backward}", planned_grad=True)
         return replace(source, record=both).command(seeds)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace as replace_fields
+
 from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
 from longca.kernels.base import BYTES, Case, No
@@ -21,9 +23,10 @@ from longca.recommend.question import Question, default_params
 from longca.results.metrics import GIB, flops, tflops
 from longca.results.naming import Row, cluster_name, rows
 from longca.results.points import grouped
+from longca.results.problem import Pass, Problem
 from longca.results.ranking import Entry, Figure, Out, entries
 from longca.results.reading import Results
-from longca.results.record import Environment, LevelName, Pass, Record, Status
+from longca.results.record import Environment, LevelName, Record, Status
 from longca.results.tile_work import TileWork
 from longca.text import format_size
 
@@ -54,7 +57,7 @@ def near_records(question: Question, results: Results) -> list[Near]:
     """The records of this mask; those without differences answer the question."""
     found = []
     for record in results.records:
-        if record.mask == question.mask and not is_single_rank(record):
+        if record.problem.mask == question.mask and not is_single_rank(record):
             environment = results.environment(record)
             found.append(Near(record, environment, differences(question, record, environment)))
     return found
@@ -64,23 +67,23 @@ def differences(question: Question, record: Record, environment: Environment) ->
     """In what a record differs from the question: by field the record's value; {} answers it."""
     cluster = cluster_name(question.cluster) if question.cluster else None
     pairs = {
-        "gpus": (record.ranks or 1, question.gpus),
+        "gpus": (record.problem.ranks, question.gpus),
         "cluster": (record.simulated, cluster),
-        "seqlen": (record.seqlen, question.seqlen),
-        "heads": ((record.heads_q, record.heads_kv), (question.heads_q, question.heads_kv)),
-        "head_dim": ((record.head_dim, record.head_dim_v), (question.head_dim, question.head_dim_v)),
-        "dtype": (record.dtype, question.dtype),
-        "source": (record.pattern_source, question.source),
-        "deterministic": (record.deterministic, question.deterministic),
-        "softcap": (record.softcap, question.softcap),
-        "sinks": (record.sinks, question.sinks),
+        "seqlen": (record.problem.seqlen, question.seqlen),
+        "heads": ((record.problem.heads_q, record.problem.heads_kv), (question.heads_q, question.heads_kv)),
+        "head_dim": ((record.problem.head_dim, record.problem.head_dim_v), (question.head_dim, question.head_dim_v)),
+        "dtype": (record.problem.dtype, question.dtype),
+        "source": (record.problem.source, question.source),
+        "deterministic": (record.problem.deterministic, question.deterministic),
+        "softcap": (record.problem.softcap, question.softcap),
+        "sinks": (record.problem.sinks, question.sinks),
     }
     if question.documents:
-        pairs["documents"] = (record.mask_digest, question.build(0).digest)
+        pairs["documents"] = (record.built.digest, question.build(0).digest)
     else:
-        pairs["distribution"] = (record.given.distribution, question.distribution)
-        pairs["packing"] = (record.given.packing, question.packing)
-        pairs["own_documents"] = (record.given.documents, question.own_documents)
+        pairs["distribution"] = (record.problem.distribution, question.distribution)
+        pairs["packing"] = (record.problem.packing, question.packing)
+        pairs["own_documents"] = (record.problem.documents is not None, question.own_documents)
     differing: dict[str, Any] = {name: own for name, (own, asked) in pairs.items() if own != asked}
     if params := other_params(record, question.params):
         differing["params"] = params
@@ -91,7 +94,7 @@ def differences(question: Question, record: Record, environment: Environment) ->
 
 def is_single_rank(record: Record) -> bool:
     """Whether it is a method's record on one rank, which is a baseline and answers no question."""
-    return record.level is LevelName.CP and record.ranks == 1
+    return record.level is LevelName.CP and record.problem.ranks == 1
 
 
 def is_device(words: str, environment: Environment) -> bool:
@@ -112,16 +115,16 @@ def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[N
 
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
     """Parameters of a record that are neither those asked for, nor the mask's defaults, nor drawn from the seed."""
-    if not record.params:
+    if not record.built.params:
         return {}
     try:
-        usual = default_params(record.mask, record.heads_kv)
+        usual = default_params(record.problem.mask, record.problem.heads_kv)
     except LongcaError:  # a mask of somebody's plugin
         usual = {}
     other = {}
-    for name, value in record.params.items():
+    for name, value in record.built.params.items():
         wanted = asked.get(name, usual.get(name))
-        drawn = callable(wanted) and name not in record.given.params
+        drawn = callable(wanted) and name not in dict(record.problem.params)
         if not drawn and value != wanted:
             other[name] = value
     return other
@@ -155,7 +158,7 @@ def nearest(question: Question, candidates: Iterable[Near], results: Results) ->
     if not shapes:
         return None
     used = min(shapes, key=lambda own: _distance(question, own))
-    lengths = sorted({one.record.seqlen for one in used if one.record.ok})
+    lengths = sorted({one.record.problem.seqlen for one in used if one.record.ok})
     around = {max((n for n in lengths if n <= question.seqlen), default=lengths[0])}
     around.add(min((n for n in lengths if n >= question.seqlen), default=lengths[-1]))
     first = min(around, key=lambda n: _doublings(n, question.seqlen))
@@ -163,7 +166,7 @@ def nearest(question: Question, candidates: Iterable[Near], results: Results) ->
     return Nearest(
         _Prediction(question, used, first, results).entries(),
         [_Prediction(replace(question, pass_=part), used, first, results).entries(question.pass_) for part in several],
-        mask=question.build(used[0].record.seed),
+        mask=question.build(used[0].record.problem.seed),
         used=used,
         seqlens=tuple(sorted(around)),
         differences={name: value for name, value in used[0].differences.items() if name not in ("seqlen", "documents")},
@@ -173,16 +176,15 @@ def nearest(question: Question, candidates: Iterable[Near], results: Results) ->
 
 def _has_other_patterns(question: Question, record: Record) -> bool:
     """Whether a block pattern has another number of patterns than one per KV head, or than asked for: no scaling accounts for that."""
-    asked = question.params.get("heads", record.heads_kv)
-    return record.params.get("heads", asked) != asked
+    asked = question.params.get("heads", record.problem.heads_kv)
+    return record.built.params.get("heads", asked) != asked
 
 
 def _shape(near: Near) -> tuple[object, ...]:
     """All but the length and the seed; drawn documents are alike where the question gives documents of its own."""
-    record, given = near.record, near.record.given
-    drawn = () if "documents" in near.differences else (given.distribution, given.packing, given.documents)
-    params = tuple(sorted(near.differences.get("params", {}).items()))
-    return record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.softcap, record.sinks, *drawn, params
+    problem = near.record.problem
+    drawn = () if "documents" in near.differences else (problem.distribution, problem.packing, problem.documents is not None)
+    return replace_fields(problem.operator, scale=0.0), *drawn, tuple(sorted(near.differences.get("params", {}).items()))
 
 
 def _doublings(one: float, other: float) -> float:
@@ -201,9 +203,9 @@ def _distance(question: Question, shape: Sequence[Near]) -> tuple[float, ...]:
     """How far a shape is: other terms in the scores or other documents, head sizes, the window, then heads and length together."""
     near, record = shape[0], shape[0].record
     other_terms = len(near.differences.keys() & {"softcap", "sinks", "distribution", "packing", "own_documents"})
-    sizes = _doublings(record.head_dim, question.head_dim) + _doublings(record.head_dim_v, question.head_dim_v)
-    heads = _doublings(record.heads_q, question.heads_q) + _doublings(record.heads_kv, question.heads_kv)
-    length = min(_doublings(one.record.seqlen, question.seqlen) for one in shape if one.record.ok)
+    sizes = _doublings(record.problem.head_dim, question.head_dim) + _doublings(record.problem.head_dim_v, question.head_dim_v)
+    heads = _doublings(record.problem.heads_q, question.heads_q) + _doublings(record.problem.heads_kv, question.heads_kv)
+    length = min(_doublings(one.record.problem.seqlen, question.seqlen) for one in shape if one.record.ok)
     return other_terms, sizes, _apart(question, near), heads + length
 
 
@@ -211,7 +213,7 @@ def _spread(question: Question, near: Near, lengths: Sequence[int]) -> float | N
     """The range of a time; None where the error is unknown: other terms in the scores, less side by side than was ever measured (part of
     the device may be idle), or a length far beyond the measured ones."""
     is_other = near.differences.keys() & {"head_dim", "softcap", "sinks"} or _apart(question, near) > ALMOST
-    is_small = question.seqlen * question.heads_q < lengths[0] * near.record.heads_q
+    is_small = question.seqlen * question.heads_q < lengths[0] * near.record.problem.heads_q
     if is_other or is_small or question.seqlen > FAR * lengths[-1]:
         return None
     return WITH_DOCUMENTS if question.has_documents else WITHOUT_DOCUMENTS
@@ -222,7 +224,7 @@ class _Prediction:
 
     def __init__(self, question: Question, used: Sequence[Near], first: int, results: Results) -> None:
         records = [near.record for near in used]
-        named = grouped(rows(replace(results, records=records)), lambda row: row.record.seqlen)
+        named = grouped(rows(replace(results, records=records)), lambda row: row.record.problem.seqlen)
         self.question, self.first = question, first  # the nearest length, where kernels must have records
         self._rows: dict[int, list[Row]] = named
         self._work = TileWork(results.masks, records)
@@ -243,7 +245,7 @@ class _Prediction:
             return Entry(entry.line, {}, Out(entry.line, entry.out.status, f"at {format_size(self.first)}: {entry.out.reason}"))
         predicted: dict[str, Figure] = {}
         for near in entry.figures.values():
-            mask = self.question.build(0 if self.question.documents else near.records[0].seed)
+            mask = self.question.build(0 if self.question.documents else near.records[0].problem.seed)
             case = case_of(self.question, mask, self._device)
             if reason := refusal(near.records[0].label, mask, case):
                 return entry.without(Status.UNSUPPORTED.value, reason)
@@ -252,8 +254,8 @@ class _Prediction:
 
     def _figure(self, mask: AnyMask, case: Case, near: Figure, figures: Sequence[Figure]) -> Figure:
         ms = work = 0.0
-        for pass_ in (record.pass_ for record in near.records):
-            same = [record for figure in figures for record in figure.records if record.pass_ is pass_]
+        for pass_ in (record.problem.pass_ for record in near.records):
+            same = [record for figure in figures for record in figure.records if record.problem.pass_ is pass_]
             rates = {self._place(record): self._work.of_record(record) / record.times.median for record in same}
             ms += self._work.of_mask(mask, case, pass_) / _interpolated(rates, self._place_of(mask))
             work += flops(mask, case, pass_)
@@ -262,7 +264,7 @@ class _Prediction:
 
     def _place(self, record: Record) -> float:
         """Where a record lies on the line of rates."""
-        return (record.area or 1) / record.seqlen if self.question.has_documents else record.seqlen
+        return (record.built.area or 1) / record.problem.seqlen if self.question.has_documents else record.problem.seqlen
 
     def _place_of(self, mask: AnyMask) -> float:
         return mask.area / mask.seqlen_q if self.question.has_documents else mask.seqlen_q
@@ -271,7 +273,7 @@ class _Prediction:
         """Memory beside the inputs: that of the results, whose size is known, and the rest per token and query head."""
         if near.peak_gib is None or near.peak_gib <= 0:
             return None
-        rest = max(0.0, near.peak_gib - _results_gib(near.records[0], self.question.pass_)) / _queries_gib(near.records[0])
+        rest = max(0.0, near.peak_gib - _results_gib(near.records[0].problem, self.question.pass_)) / _queries_gib(near.records[0].problem)
         return _results_gib(self.question, self.question.pass_) + rest * _queries_gib(self.question)
 
 
@@ -285,7 +287,7 @@ def _interpolated(values: Mapping[float, float], place: float) -> float:
     return (1 - part) * values[low] + part * values[high]
 
 
-def _results_gib(shape: Record | Question, pass_: Pass) -> float:
+def _results_gib(shape: Problem | Question, pass_: Pass) -> float:
     """The size of out, and for a backward also of dq, dk and dv."""
     per_token = shape.heads_q * shape.head_dim_v
     if pass_ is not Pass.FWD:
@@ -293,7 +295,7 @@ def _results_gib(shape: Record | Question, pass_: Pass) -> float:
     return shape.seqlen * per_token * BYTES[shape.dtype] / GIB
 
 
-def _queries_gib(shape: Record | Question) -> float:
+def _queries_gib(shape: Problem | Question) -> float:
     """The size of q and out, over which other memory is scaled: sums in fp32, lse, what a kernel keeps."""
     return shape.seqlen * shape.heads_q * (shape.head_dim + shape.head_dim_v) * BYTES[shape.dtype] / GIB
 

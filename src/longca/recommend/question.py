@@ -16,7 +16,7 @@ from longca.kernels.base import BYTES
 from longca.lengths.packers import PACKERS
 from longca.masks.pattern import check_seqlen, refuse_documents
 from longca.results.metrics import DTYPES, GIB
-from longca.results.record import Pass, parse_pass
+from longca.results.problem import Pass, parse_pass
 from longca.text import format_tokens, parse_dims, parse_heads, parse_memory, parse_size
 
 MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip

@@ -20,9 +20,10 @@ from longca.recommend.question import Question
 from longca.results.files import results_file
 from longca.results.metrics import median
 from longca.results.naming import rows
+from longca.results.problem import Pass
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, Ranking, Standing, entries, rank, together
 from longca.results.reading import Results
-from longca.results.record import Environment, Pass, Record
+from longca.results.record import Environment, Record
 from longca.results.settings import SAMPLE_LENGTH
 from longca.results.versions import is_older
 
@@ -46,7 +47,7 @@ def recommend(question: Question, results: Results) -> Answer:
         question,
         device=environment.name if used else "",
         on_cpu=bool(used) and environment.on_cpu,
-        seeds=tuple(sorted({source.record.seed for choice in choices[:1] for source in choice.sources})),
+        seeds=tuple(sorted({source.record.problem.seed for choice in choices[:1] for source in choice.sources})),
         masks=len(ranking.masks),
         choices=choices,
         pair=_pair(parts, ranking, context),
@@ -108,13 +109,13 @@ class _Context:
         records, figures, first = standing.records, [*standing.figures.values()], standing.records[0]
         spread = self.near.spread if self.near else None
         plans = [_plan_ms(figure) for figure in figures]
-        joules = [record.joules for record in records]
+        joules = [record.energy.joules if record.energy else None for record in records]
         return Choice(
             name=standing.line.removesuffix(f", simulated on {first.simulated}"),
             kernel=first.label,
             method=first.method,
-            grid=first.grid,
-            options=first.options,
+            grid=first.split.grid if first.split else None,
+            options=first.split.options or None if first.split else None,
             tflops=standing.tflops,
             worst_tflops=standing.over.speeds[0],
             highest_tflops=standing.over.speeds[1],
@@ -129,7 +130,7 @@ class _Context:
             noisy=standing.noisy,
             samples=standing.samples,
             older=any(map(is_older, records)),
-            summed=any(len({record.pass_ for record in figure.records}) > 1 for figure in figures),
+            summed=any(len({record.problem.pass_ for record in figure.records}) > 1 for figure in figures),
             simulated=first.simulated,
             sources=tuple(self._source(record) for record in records),
         )
@@ -233,7 +234,7 @@ def _takes(kernel: Kernel, mask: AnyMask, case: Case) -> bool:
 
 def _measured_mask(record: Record, context: _Context) -> AnyMask:
     """The mask of a record; a sample where it is a block pattern, or its journal does not have it."""
-    entry = context.results.masks.get((record.mask_digest, record.mask))
+    entry = context.results.masks.get((record.built.digest, record.problem.mask))
     if entry is None or entry.bands is None:
         return _sample_mask(context.question)
     return Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands, documents=entry.documents)

@@ -17,8 +17,8 @@ from longca.recommend.question import Question
 from longca.recommend.rank import recommend
 from longca.results.naming import cluster_name
 from longca.results.points import grouped
+from longca.results.problem import Pass
 from longca.results.reading import Results
-from longca.results.record import Pass
 
 DRAWN = "drawn"  # stands for a parameter that each mask draws from its seed
 NO_RECORD = 4  # the exit code where no record answers
@@ -40,7 +40,7 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
     filters.pop("exact", None)  # a table holds nothing else
     here = [record for record in results.records if is_device(device, results.environment(record))]
     answers = []
-    for mask, records in grouped(here, attrgetter("mask")).items():
+    for mask, records in grouped(here, attrgetter("problem.mask")).items():
         if not _is_known(mask):  # of a plugin or a file that is not here: nobody can ask for it
             continue
         group = replace(results, records=records)
@@ -102,23 +102,23 @@ def _questions(results: Results) -> Iterator[Question]:
             continue
         for pass_ in Pass:
             yield Question(
-                mask=record.mask,
-                seqlen=record.seqlen,
-                heads_q=record.heads_q,
-                heads_kv=record.heads_kv,
-                head_dim=record.head_dim,
-                head_dim_v=record.head_dim_v,
-                dtype=record.dtype,
+                mask=record.problem.mask,
+                seqlen=record.problem.seqlen,
+                heads_q=record.problem.heads_q,
+                heads_kv=record.problem.heads_kv,
+                head_dim=record.problem.head_dim,
+                head_dim_v=record.problem.head_dim_v,
+                dtype=record.problem.dtype,
                 pass_=pass_,
                 params=other_params(record, {}),
-                source=record.pattern_source,
-                distribution=record.given.distribution,
-                packing=record.given.packing,
-                own_documents=record.given.documents,
-                deterministic=record.deterministic,
-                softcap=record.softcap,
-                sinks=record.sinks,
-                gpus=record.ranks or 1,
+                source=record.problem.source,
+                distribution=record.problem.distribution,
+                packing=record.problem.packing,
+                own_documents=record.problem.documents is not None,
+                deterministic=record.problem.deterministic,
+                softcap=record.problem.softcap,
+                sinks=record.problem.sinks,
+                gpus=record.problem.ranks,
                 cluster=record.simulated,
                 device=results.environment(record).name,
             )

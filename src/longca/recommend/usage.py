@@ -7,7 +7,7 @@ from typing import Any
 from longca.errors import BadInput
 from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.results.reproduce import documents_of, plugins_of
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
@@ -23,7 +23,7 @@ def code(answer: Answer, choice: Choice) -> str:
 
 def _mask(question: Question, choice: Choice) -> list[str]:
     source = choice.sources[0]
-    given: dict[str, Any] = {} if question.documents else {"seed": source.record.seed}
+    given: dict[str, Any] = {} if question.documents else {"seed": source.record.problem.seed}
     documents = documents_of(source.record, source.masks) if question.own_documents else list(question.documents) or None
     given |= {} if documents is None else {"documents": documents}
     given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
@@ -108,7 +108,7 @@ def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
 def _selected_by_seed(question: Question, choice: Choice) -> list[str]:
     """The line that makes the measured pattern: no rank has all of q and k, and all need the same mask."""
     shape = f"Heads({question.heads_q}, {question.heads_kv}, {question.head_dim})"
-    seed = choice.sources[0].record.seed
+    seed = choice.sources[0].record.problem.seed
     params = "".join(f", {name}={value!r}" for name, value in question.params.items())
     built = f'mask = from_seed("{question.mask}", {question.seqlen}, "{question.source}", {seed}, {shape}{params})'
     return [f"{built}  # your own: from_tensors, with all tokens of q and k, the same on every rank"]

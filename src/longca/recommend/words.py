@@ -15,8 +15,8 @@ from longca.recommend.commands import CLUSTER, ask_command, simulate_command
 from longca.recommend.match import Near
 from longca.recommend.question import Question
 from longca.results.points import grouped
+from longca.results.problem import Pass
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
-from longca.results.record import Pass
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
 from longca.simulate.trust import trust
@@ -135,7 +135,12 @@ def _scaled(answer: Answer) -> list[str]:
     if near is None:
         return []
     record = near.used[0].record
-    shape = {"heads_q": record.heads_q, "heads_kv": record.heads_kv, "head_dim": record.head_dim, "head_dim_v": record.head_dim_v}
+    shape = {
+        "heads_q": record.problem.heads_q,
+        "heads_kv": record.problem.heads_kv,
+        "head_dim": record.problem.head_dim,
+        "head_dim_v": record.problem.head_dim_v,
+    }
     what = [format_shape(shape), *(f"{name}={value}" for name, value in near.differences.get("params", {}).items())]
     drawn = [f"{name} {value or 'as usual'}" for name, value in near.differences.items() if name in ("distribution", "packing")]
     extras = [f"without {name}" for name, value in near.differences.items() if name in ("softcap", "sinks") and not value]
@@ -280,7 +285,7 @@ def _values(field: str, near: Iterable[Near]) -> str:
     if field == "documents":
         return "other documents"
     flag = "--set" if field == "params" else f"--{field.replace('_', '-')}"
-    ordered = sorted(near, key=lambda one: (one.record.ranks or 0, one.record.seqlen, one.record.heads_q))
+    ordered = sorted(near, key=lambda one: (one.record.problem.ranks or 0, one.record.problem.seqlen, one.record.problem.heads_q))
     values = list(dict.fromkeys(_written(field, one.differences[field]) for one in ordered))
     if values in ([""], ["True"]):
         return flag if values[0] else f"no {flag}"

@@ -37,11 +37,9 @@ def _alike(number: int, other: int) -> int:
 
 
 def line_groups(rows: Iterable[Row]) -> list[list[str]]:
-    """Bases of lines that can stand in one picture: of one setting, and of one journal. Those that have a time come first."""
-    settings: dict[object, dict[str, bool]] = {}
-    for (setting, homes, series, timed), _ in grouped(rows, lambda row: (row.setting, row.homes, row.series, row.record.ok)).items():
-        for place in (setting, *homes):
-            names = settings.setdefault(place, {})
-            names[base_of(series)] = names.get(base_of(series), False) or timed
-    ordered = sorted(settings.items(), key=lambda item: isinstance(item[0], int))  # settings first
-    return [sorted(names, key=lambda name: (not names[name], name)) for _, names in ordered]
+    """Per setting the bases of its lines, which can stand in one picture. Those that have a time come first."""
+    groups = []
+    for own in grouped(rows, lambda row: row.setting).values():
+        timed = {base_of(row.series) for row in own if row.record.ok}
+        groups.append([*sorted(timed), *sorted({base_of(row.series) for row in own} - timed)])
+    return groups

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, Setting
-from longca.results.points import by_pass, grouped, timed_lines
+from longca.results.points import MEMORY, by_pass, grouped, point, timed_lines
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Environment, Status
@@ -71,7 +71,7 @@ def _headlines(setting: Setting, lines: Sequence[Headline], results: Results) ->
 def _commands(line: Headline, results: Results) -> list[str]:
     """The commands that measure the best kernel again: one for all seeds, but one for each list of documents that was given."""
     records = line.best.records
-    seeds = sorted({record.seed for record in records})
+    seeds = sorted({record.problem.seed for record in records})
     commands = (command(record, results.environment(record), results.masks, seeds) for record in records)
     return [text for text in dict.fromkeys(commands) if text]
 
@@ -93,7 +93,7 @@ def _shares(title: str, rows: Sequence[Row]) -> Table:
         best = {line: best_share(everywhere.get((panel, line), []), None) for line in lines}
         cells.append([f"{panel}, {format_size(seqlen)}", *(_share(here.get(line, []), fastest, best[line], seqlen) for line in lines)])
     of = "the device's peak" if known else "the fastest kernel's speed"
-    seeds = "; of several seeds all work over all time" if len({row.record.seed for row in rows}) > 1 else ""
+    seeds = "; of several seeds all work over all time" if len({row.record.problem.seed for row in rows}) > 1 else ""
     return Table(f"{title} (share of {of} at the longest length{seeds})", ["mask", *lines], cells)
 
 
@@ -116,21 +116,21 @@ def _error(rows: list[Row]) -> str:
     worst = worst_error(wrong or counted(rows))
     if wrong and (worst is None or worst.share <= 1):  # no tensor was off: it changed its inputs, or gave something else the second time
         record = wrong[0].record
-        return f"wrong: {' '.join(record.reason.split()) or 'no reason is known'} ({format_size(record.seqlen)})"
+        return f"wrong: {' '.join(record.reason.split()) or 'no reason is known'} ({format_size(record.problem.seqlen)})"
     if worst is None:
         return why(rows) if explaining(rows) else f"= {rows[0].same}" if rows and rows[0].same else ""
     share = f"{100 * worst.share:.0f} %" if math.isfinite(worst.share) else "no number"
-    return f"{'wrong: ' if wrong else ''}{share} ({worst.tensor}, {format_size(worst.row.record.seqlen)})"
+    return f"{'wrong: ' if wrong else ''}{share} ({worst.tensor}, {format_size(worst.row.record.problem.seqlen)})"
 
 
 def _memory(title: str, rows: Sequence[Row]) -> Table:
     """The most of any mask by length; each block pattern by itself, as the size of its blocks matters."""
     own = [row for row in rows if row.record.ok and row.record.peak_gib]
-    lengths = sorted({row.record.seqlen for row in own})
+    lengths = sorted({row.record.problem.seqlen for row in own})
     cells = []
-    for (mask, line), group in grouped(own, lambda row: (row.panel if row.is_pattern or row.record.ranks else "any", row.line)).items():
-        most = {n: max(row.record.peak_gib or 0 for row in here) for n, here in grouped(group, lambda row: row.record.seqlen).items()}
-        cells.append([mask, line, *(format_figure(most[seqlen]) if seqlen in most else "" for seqlen in lengths)])
+    for (mask, line), group in grouped(own, lambda row: (row.panel if row.is_pattern or row.record.method else "any", row.line)).items():
+        most = {n: point(here, MEMORY) for n, here in grouped(group, lambda row: row.record.problem.seqlen).items()}
+        cells.append([mask, line, *(format_figure(found.value) if (found := most.get(seqlen)) else "" for seqlen in lengths)])
     title = f"{title} (GiB beyond the inputs, the most of the masks measured at each length)"
     return Table(title, ["mask", "kernel", *map(format_size, lengths)], cells)
 
@@ -141,13 +141,15 @@ def _preparing(title: str, rows: Sequence[Row]) -> Table:
     cells = []
     for line, group in sorted(grouped(own, lambda row: row.line).items()):
         compiling = max(row.record.compile_ms or 0 for row in group)
-        cells.append([line, _typical(group, "build_ms"), _typical(group, "plan_ms"), format_figure(compiling)])
+        building, planning = [row.record.build_ms for row in group], [row.record.plan_ms for row in group]
+        cells.append([line, _typical(building), _typical(planning), format_figure(compiling)])
     return Table(f"{title} (ms: median, most)", ["kernel", "making the mask", "planning", "compiling (most)"], cells)
 
 
-def _typical(rows: Sequence[Row], field: str) -> str:
-    values: list[float] = [value for row in rows if (value := getattr(row.record, field)) is not None]
-    return f"{format_figure(median(values))}, {format_figure(max(values))}" if values else ""
+def _typical(values: Iterable[float | None]) -> str:
+    """The median and the most of what is known."""
+    known = [value for value in values if value is not None]
+    return f"{format_figure(median(known))}, {format_figure(max(known))}" if known else ""
 
 
 SECTIONS = {"Share of peak": _shares, "Accuracy": _accuracy, "Memory": _memory, "Preparing": _preparing}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
-from longca.report.encoding import embed
+import msgspec
+
 from longca.report.page_data import page_data
 from longca.report.timelines import Timeline
 from longca.results.naming import Row
@@ -14,7 +16,7 @@ from longca.results.reading import Results
 
 ASSETS = Path(__file__).with_name("assets")
 CHARTS = "echarts.min.js.gz"  # nobody reads it, and compressed it is a third
-SCRIPTS = (  # what others need comes first
+SCRIPTS = (  # one module: data.js waits for the data; what others need comes first
     *("data", "state", "looks", "measures", "receipts", "answer", "notes", "tooltip"),
     *("axes", "charts", "multiples", "enlarged", "curve", "board", "parallel", "table", "page"),
 )
@@ -23,11 +25,12 @@ SCRIPTS = (  # what others need comes first
 def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path], title: str, timelines: Sequence[Timeline] = ()) -> str:
     """The page as text; of the folders it shows the names only."""
     data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders], timelines)
-    scripts = (_charts(), *(_asset(f"{name}.js") for name in SCRIPTS))
+    scripts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    packed = b64encode(gzip.compress(msgspec.json.encode(data), mtime=0)).decode()
     parts = {
         "<!--styles-->": f"<style>\n{_asset('page.css')}\n</style>\n",
-        "<!--scripts-->": "".join(f"<script>\n{script}\n</script>\n" for script in scripts),
-        "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',  # last, as it is the longest
+        "<!--scripts-->": f'<script>\n{_charts()}\n</script>\n<script type="module">\n{scripts}\n</script>\n',
+        "<!--data-->": f'<script type="application/octet-stream" id="data">{packed}</script>',  # last, as it is the longest
     }
     page = _asset("page.html")
     for place, text in parts.items():

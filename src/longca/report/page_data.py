@@ -8,31 +8,30 @@ from typing import Any
 import msgspec
 
 from longca import __version__
+from longca.compare import words
 from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
-from longca.report.encoding import Values, column, in_array, joined, rounded
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
-from longca.report.page_cells import PageCell, encoded, record_numbers
 from longca.report.page_settings import STATES, setting_data
-from longca.report.pictures import Pictures
+from longca.report.pictures import pictures
 from longca.report.timelines import Timeline
 from longca.results.answers import STEPS
 from longca.results.dense import only_beside
-from longca.results.export import column_chunks
+from longca.results.export import columns
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting
 from longca.results.points import grouped
+from longca.results.problem import Pass
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
-from longca.results.record import NEVER_RAN, Environment, Pass, Record
-from longca.results.reproduce import Commands
+from longca.results.record import NEVER_RAN, Environment, Record
+from longca.results.reproduce import command
 from longca.results.statuses import WORDS
 from longca.results.summary import counts
 from longca.text import format_extras, format_heads, printable
 
 PASS_WORDS = {Pass.FWD: "forward", Pass.BWD: "backward", Pass.BOTH: "forward and backward"}
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or shown with the environment
-COMMAND_PARTS = 5
 CHANGED = (Verdict.BROKEN, Verdict.SLOWER, Verdict.FASTER, Verdict.MENDED)
 MOST_CHANGES = 200  # cells that are listed; the rest is counted
 
@@ -42,13 +41,9 @@ def page_data(
 ) -> dict[str, Any]:
     """The data of the page; records are known by their number."""
     groups = grouped(rows, lambda row: row.setting)
-    records, limits = record_numbers(results.records), Limits(results)
-    settings, cells, pictures = list[dict[str, Any]](), list[PageCell](), Pictures(results.masks)
-    for number, group in enumerate(groups.values()):
-        place = "rank" if results.environment(group[0].record).on_cpu else "GPU"
-        data, own = setting_data(number, group, rows, limits, records, pictures.numbers(group), place)
-        settings.append(data)
-        cells += own
+    records = {record.key: number for number, record in enumerate(results.records)}
+    limits = Limits(results)
+    places = ["rank" if results.environment(group[0].record).on_cpu else "GPU" for group in groups.values()]
     return {
         "title": title,
         "count": len(rows),
@@ -60,15 +55,16 @@ def page_data(
         "passes": list(PASS_WORDS.items()),
         "steps": STEPS,
         "fields": _fields(results),
-        "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
+        "names": _names(results, rows),
         "looks": _looks(rows),
-        "settings": settings,
+        "settings": [
+            setting_data(group, rows, limits, records, pictures(group, results.masks), place)
+            for group, place in zip(groups.values(), places, strict=True)
+        ],
         "start": _start(groups, rows),
-        "cells": encoded(cells),
         "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
-        "pictures": pictures.drawn,
-        "timelines": [timeline.data for timeline in timelines],
+        "timelines": list(timelines),
     }
 
 
@@ -78,7 +74,7 @@ def _start(groups: dict[Setting, list[Row]], rows: Sequence[Row]) -> int:
     return sizes.index(max(sizes)) if sizes else 0
 
 
-def _changes(results: Results, records: dict[int, int]) -> dict[str, Any]:
+def _changes(results: Results, records: dict[str, int]) -> dict[str, Any]:
     """How many cells got which verdict, and those that changed: [verdict, record, time before, ratio of times, why, versions]."""
     found = changes(results)
     listed = [cell for cell in found if cell.verdict in CHANGED]
@@ -87,10 +83,10 @@ def _changes(results: Results, records: dict[int, int]) -> dict[str, Any]:
         "cells": [
             [
                 cell.verdict.lower(),
-                records[id(cell.after)],
-                rounded(cell.before.times.median) if cell.before.ok else None,
-                None if cell.ratio is None else rounded(cell.ratio.value),
-                printable(cell.why),
+                records[cell.after.key],
+                cell.before.times.median if cell.before.ok else None,
+                None if cell.ratio is None else cell.ratio.value,
+                printable(words.why(cell.why)),
                 _versions(cell.before),
                 _versions(cell.after),
             ]
@@ -104,41 +100,36 @@ def _versions(record: Record) -> str:
     return ", ".join(f"{name} {version}" for name, version in (record.versions or {}).items())
 
 
-def _fields(results: Results) -> list[list[Any]]:
+def _fields(results: Results) -> list[tuple[str, list[Any]]]:
     """The fields of all records as columns, without those that are None in all of them."""
-    parts: dict[str, list[Values]] = {}
-    for chunk in column_chunks(results):
-        for name, values in chunk.items():
-            parts.setdefault(name, []).append(in_array(values))
-    columns = [[name, *column(joined(own))] for name, own in parts.items() if name not in LEFT_OUT]
-    return [encoded for encoded in columns if encoded[1] != [None]]
+    table = columns(results).items()
+    return [(name, own) for name, own in table if name not in LEFT_OUT and any(value is not None for value in own)]
 
 
-def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """What names records on the page and is no field of theirs: line, mask, shape, and the command in parts that many records share."""
-    maker = Commands(results.environments, results.masks)
-    commands = [maker.parts(row.record) or ("",) * COMMAND_PARTS for row in rows]
-    heads = {setting: _heads(setting) for setting in {row.setting for row in rows}}
+def _names(results: Results, rows: Sequence[Row]) -> list[tuple[str, list[Any]]]:
+    """What names records on the page and is no field of theirs, as columns: setting, line, mask, shape, and the command."""
     settings = {setting: number for number, setting in enumerate(dict.fromkeys(row.setting for row in rows))}
-    names: dict[str, list[Any]] = {
-        "setting": [settings[row.setting] for row in rows],
-        "line": [row.line for row in rows],
-        "panel": [row.panel for row in rows],
-        "same": [row.same for row in rows],
-        "heads": [heads[row.setting] for row in rows],
-    }
-    return names | {f"command{part}": [words[part] for words in commands] for part in range(COMMAND_PARTS)}
+    heads = {setting: _heads(setting) for setting in settings}
+    return [
+        ("setting", [settings[row.setting] for row in rows]),
+        ("line", [row.line for row in rows]),
+        ("panel", [row.panel for row in rows]),
+        ("same", [row.same for row in rows]),
+        ("heads", [heads[row.setting] for row in rows]),
+        ("command", [command(row.record, results.environment(row.record), results.masks) for row in rows]),
+    ]
 
 
 def _heads(setting: Setting) -> str:
-    own, shape = "" if setting.head_dim == setting.head_dim_v else f"/{setting.head_dim_v}", msgspec.structs.asdict(setting)
-    return " ".join([f"{format_heads(shape)}×{setting.head_dim}{own}", *format_extras(shape)])
+    operator, shape = setting.operator, msgspec.structs.asdict(setting.operator)
+    own = "" if operator.head_dim == operator.head_dim_v else f"/{operator.head_dim_v}"
+    return " ".join([f"{format_heads(shape)}×{operator.head_dim}{own}", *format_extras(shape)])
 
 
 def _looks(rows: Sequence[Row]) -> list[tuple[str, int, int, bool]]:
     """For each line its number, its turn among the lines of one kernel (over ranks), and whether it was simulated."""
     number = numbers(line_groups(rows))
-    ranks = {(row.series, row.line): row.record.ranks or 0 for row in rows}
+    ranks = {(row.series, row.line): row.record.problem.ranks for row in rows}
     looks: dict[str, tuple[str, int, int, bool]] = {}
     turns: dict[str, int] = {}
     for series, line in sorted(ranks, key=lambda names: ranks[names]):

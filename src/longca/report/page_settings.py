@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from longca.report.encoding import rounded
 from longca.report.frames import Frame, frame_of
 from longca.report.looks import SIMULATED
-from longca.report.page_cells import NONE, Numbers, PageCell, cells_of, share_of_limit
+from longca.report.page_cells import Numbers, PageCell, cells_of
 from longca.results.answers import Answer, answers, closeness, shares_of_best
 from longca.results.dense import dense_lines
 from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
-from longca.results.record import NEVER_RAN, OK, Pass
+from longca.results.problem import Pass
+from longca.results.record import NEVER_RAN, OK
 from longca.results.shares import common_length
 from longca.results.statuses import WORDS, Coverage, coverage
-from longca.results.summary import Failure, failures
+from longca.results.summary import failures
 from longca.results.tables import speed_unit
 from longca.text import printable
 
@@ -28,13 +28,13 @@ STATES = list(Coverage)
 
 
 def setting_data(
-    number: int, rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, int], place: str
-) -> tuple[Data, list[PageCell]]:
-    """All sections of one setting, and its cells. `pictures` has numbers by the name of a mask; `place` is what a rank runs on."""
+    rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, Data], place: str
+) -> Data:
+    """All sections of one setting. `pictures` are by the name of a mask; `place` is what a rank runs on."""
     frame, found = frame_of(rows, place), answers(rows)
-    cells = cells_of(number, frame, found, limits, records)
+    cells = cells_of(frame, found, limits, records)
     panels = _in_order(grouped(rows, lambda row: frame.place(row)[0]), frame)
-    data = {
+    return {
         "title": rows[0].setting.title,
         "axis": frame.axis,
         "line": "method" if rows[0].record.method else "kernel",
@@ -47,11 +47,11 @@ def setting_data(
         "at": _start(rows, frame),
         "matrix": [_matrix_cell(answer, frame, limits, records) for answer in found if answer.ranking.best],
         "order": [[pass_, _order(own, frame)] for pass_, own in grouped(found, lambda answer: answer.contest.pass_).items()],
-        "board": _board(found, cells, frame),
+        "board": _board(rows, cells, frame),
         "failures": _failures(panels),
         "dense": _dense(rows, everything, frame, records),
+        "cells": cells,
     }
-    return data, cells
 
 
 def _start(rows: Sequence[Row], frame: Frame) -> float | None:
@@ -63,8 +63,8 @@ def _start(rows: Sequence[Row], frame: Frame) -> float | None:
 
 def _peak(rows: Iterable[Row]) -> float | None:
     """TFLOP/s that the device can do at most; None where it is not known."""
-    known = next((row.record for row in rows if row.record.ok and row.record.mfu), None)
-    return None if known is None or known.mfu is None else rounded(known.speed / known.mfu)
+    known = next((row.record for row in rows if row.record.ok and row.record.times.mfu), None)
+    return None if known is None or known.times.mfu is None else known.speed / known.times.mfu
 
 
 def _suffix(rows: Iterable[Row]) -> str:
@@ -86,15 +86,15 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "simulated": answer.contest.simulated,
         "fastest": [standing.line for standing in answer.ranking.equals],
         "noisy": any(standing.noisy for standing in answer.ranking.equals),
-        "tflops": rounded(best.tflops),
+        "tflops": best.tflops,
         "masks": len(over.figures),
-        "ends": list(map(rounded, over.speeds)),
+        "ends": over.speeds,
         "next": None if behind is None else behind.line,
-        "ahead": None if behind is None else rounded(1 / behind.against_best),
-        "limit": rounded(share_of_limit(over.nearest, limits)),
+        "ahead": None if behind is None else 1 / behind.against_best,
+        "limit": limits.share(over.nearest.records),
         "ranked": len(answer.ranking.standings),
         "same": answer.first.same,
-        "records": [records[id(record)] for record in reversed(over.nearest.records)],
+        "records": [records[record.key] for record in reversed(over.nearest.records)],
         "colour": frame.line(answer.rows[best.line][0]),
     }
 
@@ -109,32 +109,20 @@ def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:
                 name = frame.line(answer.rows[line][0])
                 shares[name] = max(share, shares.get(name, 0.0))
             contests.append(shares)
-    return [[name, rounded(own.mean), list(map(rounded, own.curve))] for name, own in closeness(contests).items()]
+    return [[name, own.mean, own.curve] for name, own in closeness(contests).items()]
 
 
-def _board(found: Iterable[Answer], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
+def _board(rows: Sequence[Row], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
     """[kernel, panel, pass, state, places with a time, places, worst error, its tensor, its record] per kernel, mask and pass. Of places
     where the mask shows the same as a simpler one only errors of wrong records count."""
-    worst: dict[tuple[str, str, str], PageCell] = {}
-    timed: dict[tuple[str, str, str], int] = {}
-    for cell in cells:
-        place = cell.line, cell.panel, cell.pass_
-        timed[place] = timed.get(place, 0) + (cell.tflops is not None)
-        if cell.error is not None and (place not in worst or cell.error > (worst[place].error or 0.0)):
-            worst[place] = cell
-    groups: dict[tuple[str, str, Pass], dict[float, list[Row]]] = {}
-    for answer in found:
-        panel, x = frame.place(answer.first)
-        for own in answer.measured.values():
-            groups.setdefault((frame.line(own[0]), panel, answer.contest.pass_), {}).setdefault(x, []).extend(own)
+    here = grouped(cells, lambda cell: (cell.line, cell.panel, cell.pass_))
     board: list[list[Any]] = []
-    for (line, panel, pass_), places in groups.items():
-        rows = [row for own in places.values() for row in own]
-        counted = [row for row in rows if row.same is None or row.record.status is not OK] or rows
-        state = STATES.index(coverage([row.record for row in counted]))
-        largest = worst.get((line, panel, pass_.value))
-        error = [rounded(largest.error), largest.tensor, largest.worst] if largest else [None, None, NONE]
-        board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len(places), *error])
+    for place, own in grouped(rows, lambda row: (frame.line(row), frame.place(row)[0], row.record.problem.pass_.value)).items():
+        counted = [row.record for row in own if row.same is None or row.record.status is not OK] or [row.record for row in own]
+        worst = max(here[place], key=lambda cell: -1.0 if cell.error is None else cell.error)
+        timed = sum(cell.tflops is not None for cell in here[place])
+        errors = worst.error, worst.tensor, worst.worst
+        board.append([*place, STATES.index(coverage(counted)), timed, len({frame.place(row)[1] for row in own}), *errors])
     return board
 
 
@@ -146,40 +134,32 @@ def _in_order(panels: Mapping[str, list[Row]], frame: Frame) -> dict[str, list[R
 
 def _failures(panels: Mapping[str, Sequence[Row]]) -> list[Data]:
     """Why cells have no time: one entry per reason, with its kernels and masks. What went wrong comes before what was never tried."""
-    entries: dict[tuple[object, ...], Data] = {}
-    for panel, own in panels.items():
-        for failure in failures(own):
-            place = failure.status, failure.pattern
-            entry = entries.setdefault(place, _failure(failure))
-            entry["kernels"].setdefault(failure.line)
-            entry["passes"] = sorted({*entry["passes"], *failure.passes}, key=list(Pass).index)
-            entry["masks"].setdefault(panel)
-            entry["count"] += failure.count
-    ordered = sorted(entries.values(), key=lambda entry: (entry["quiet"], -entry["count"]))
-    return [entry | {"kernels": list(entry["kernels"]), "masks": list(entry["masks"])} for entry in ordered]
-
-
-def _failure(failure: Failure) -> Data:
-    return {
-        "status": failure.status,
-        "words": WORDS[failure.status],
-        "quiet": failure.status in NEVER_RAN,
-        "reason": printable(failure.reason),
-        "lengths": failure.lengths,
-        "kernels": {},
-        "passes": [],
-        "masks": {},
-        "count": 0,
-    }
+    found = [(panel, failure) for panel, own in panels.items() for failure in failures(own)]
+    entries = []
+    for (status, _), group in grouped(found, lambda item: (item[1].status, item[1].pattern)).items():
+        first, own = group[0][1], [failure for _, failure in group]
+        entry = {
+            "status": status,
+            "words": WORDS[status],
+            "quiet": status in NEVER_RAN,
+            "reason": printable(first.reason),
+            "lengths": first.lengths,
+            "kernels": list(dict.fromkeys(failure.line for failure in own)),
+            "passes": [pass_ for pass_ in Pass if any(pass_ in failure.passes for failure in own)],
+            "masks": list(dict.fromkeys(panel for panel, _ in group)),
+            "count": sum(failure.count for failure in own),
+        }
+        entries.append(entry)
+    return sorted(entries, key=lambda entry: (entry["quiet"], -entry["count"]))
 
 
 def _dense(rows: Sequence[Row], everything: Sequence[Row], frame: Frame, records: Numbers) -> list[list[Any]]:
     """[panel, pass, name, record] for the fastest kernels on the dense mask that block patterns are a part of."""
     if frame.axis != "ratio":
         return []
-    groups: Mapping[tuple[str, Pass], list[Row]] = grouped(rows, lambda row: (frame.place(row)[0], row.record.pass_))
+    groups: Mapping[tuple[str, Pass], list[Row]] = grouped(rows, lambda row: (frame.place(row)[0], row.record.problem.pass_))
     return [
-        [panel, pass_, name, records[id(min(own, key=attrgetter("record.times.median")).record)]]
+        [panel, pass_, name, records[min(own, key=attrgetter("record.times.median")).record.key]]
         for (panel, pass_), group in groups.items()
         for name, own in dense_lines(group, everything, MOST_DENSE).items()
     ]

@@ -8,7 +8,7 @@ from longca.compare import standing
 from longca.results.dense import DenseTimes
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests, rows
-from longca.results.ranking import Ranking, Standing, rank_rows
+from longca.results.ranking import Standing, rank_rows
 from longca.results.reading import Results
 from longca.results.summary import failures
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
@@ -25,7 +25,6 @@ def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Ta
 def fastest_tables(named: Sequence[Row]) -> list[Table]:
     """Returns a table per setting, ranks and pass: for each mask a row, for each length the fastest kernel, its speed, and its equals."""
     dense = DenseTimes(named)
-    patterns = any(row.is_pattern and dense.gain(row, row.record) for row in named if row.record.ok)
     groups: dict[Contest, dict[tuple[str, int], list[Row]]] = {}
     for contest, own in contests(named).items():
         groups.setdefault(contest._replace(problem="", seqlen=0), {})[contest.problem, contest.seqlen] = own
@@ -33,6 +32,7 @@ def fastest_tables(named: Sequence[Row]) -> list[Table]:
     for contest, places in groups.items():
         unit = speed_unit(row.record.speed for own in places.values() for row in own if row.record.ok)
         texts = {place: text for place, own in places.items() if (text := _winner(own, dense, unit))}
+        patterns = any(row.is_pattern and dense.gain(row, row.record) for own in places.values() for row in own if row.record.ok)
         signs = f"{unit.name}; {NOISY}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
         title = f"fastest, {contest.pass_}, {contest_title(contest)} ({signs})"
         tables.append(length_table(title, texts))
@@ -51,14 +51,8 @@ def failure_table(named: Sequence[Row]) -> Table:
 
 def contest_title(contest: Contest) -> str:
     """The setting, with ranks and the simulated cluster."""
-    ranks = f", {contest.ranks} ranks, each" if contest.ranks else ""
+    ranks = f", {contest.ranks} ranks, each" if contest.is_split else ""
     return contest.setting.title + ranks + (f", simulated on {contest.simulated}" if contest.simulated else "")
-
-
-def fastest_in_short(ranking: Ranking) -> str:
-    """The fastest kernel of a ranking that has one, and how many more are as fast: 'fa3, 2 more'."""
-    best, *others = ranking.equals
-    return f"{best.line}, {len(others)} more" if others else best.line
 
 
 def _winner(own: list[Row], dense: DenseTimes, unit: SpeedUnit) -> str:

@@ -4,38 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from longca.errors import BadInput
 
-DIGITS = 4  # of milliseconds, after the point
 Span = tuple[int, str, str, float, float, int]  # rank, kind, name, start in ms, end in ms, bytes
 
 
-class Timeline(NamedTuple):
+class Timeline(Struct, frozen=True):
     """The spans of some ranks: when each computed, waited and sent."""
 
     title: str
     spans: list[Span]
 
-    @property
-    def data(self) -> dict[str, Any]:
-        """For the page: kinds and names once, times in ms."""
-        kinds, names = (list(dict.fromkeys(span[place] for span in self.spans)) for place in (1, 2))
-        spans = [
-            [rank, kinds.index(kind), names.index(name), round(start, DIGITS), round(end, DIGITS), size]
-            for rank, kind, name, start, end, size in self.spans
-        ]
-        return {"title": self.title, "kinds": kinds, "names": names, "spans": spans}
 
-
-class _Args(msgspec.Struct, frozen=True):
+class _Args(Struct, frozen=True):
     bytes: int = 0
 
 
-class _Event(msgspec.Struct):
+class _Event(Struct):
     """A trace event as Perfetto reads it; times in microseconds."""
 
     ph: str
@@ -48,11 +37,11 @@ class _Event(msgspec.Struct):
     args: _Args = _Args()
 
 
-class _About(msgspec.Struct, frozen=True):
+class _About(Struct, frozen=True):
     title: str = ""
 
 
-class _Trace(msgspec.Struct, rename={"events": "traceEvents", "about": "otherData"}):
+class _Trace(Struct, rename={"events": "traceEvents", "about": "otherData"}):
     events: list[_Event]
     about: _About = _About()
 

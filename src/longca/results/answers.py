@@ -9,8 +9,8 @@ import numpy as np
 
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped, line_of
+from longca.results.problem import Pass
 from longca.results.ranking import Entry, Ranking, entry_of, rank
-from longca.results.record import Pass
 
 STEPS = tuple(step / 100 for step in range(50, 101, 2))  # shares of the fastest speed at which a curve has a point
 
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
         """The rows of this very pass, by line; `rows` may be forwards and backwards that together make a contest."""
         if self.contest.pass_ is not Pass.BOTH:
             return self.rows
-        whole = {line: [row for row in own if row.record.pass_ is Pass.BOTH] for line, own in self.rows.items()}
+        whole = {line: [row for row in own if row.record.problem.pass_ is Pass.BOTH] for line, own in self.rows.items()}
         return {line: own for line, own in whole.items() if own}
 
 

@@ -10,14 +10,17 @@ from collections.abc import Iterable
 from statistics import geometric_mean
 from typing import Any
 
+from msgspec.structs import asdict
+
 from longca import masks
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.choice.classes import length_class, mask_class
 from longca.kernels.choice.measured import Entry, Standing, versions_hash
 from longca.masks import AnyMask, Mask
+from longca.results.problem import Pass
 from longca.results.reading import Results
-from longca.results.record import MaskEntry, Pass, Record
+from longca.results.record import MaskEntry, Record
 from longca.text import format_dims, format_heads
 
 Group = tuple[str, str, int, str, str, str, str]  # device, class of mask, length, heads, head size, dtype, pass
@@ -29,7 +32,7 @@ def table(results: Results) -> list[Entry]:
     classes = {key: _class(entry) for key, entry in results.masks.items()}
     groups: defaultdict[Group, list[Record]] = defaultdict(list)
     for record in results.records:
-        kind = classes.get((record.mask_digest, record.mask))
+        kind = classes.get((record.built.digest, record.problem.mask))
         if kind and _counts(record):
             groups[_group(record, results.environment(record).name, kind)].append(record)
     entries = [_entry(group, records, results) for group, records in groups.items()]
@@ -42,8 +45,9 @@ def _place(entry: Entry) -> tuple[object, ...]:
 
 def _counts(record: Record) -> bool:
     """Whether it is a time of a kernel of LongCA on one device, as the kernel usually runs."""
-    special = record.deterministic or record.softcap or record.sinks or record.ranks or record.simulated or record.chose
-    return record.ok and not special and record.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
+    problem = record.problem
+    special = problem.deterministic or problem.softcap or problem.sinks or record.split or record.simulated or record.chose
+    return record.ok and not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
 
 
 def _class(entry: MaskEntry) -> str:
@@ -63,14 +67,22 @@ def _mask(entry: MaskEntry) -> AnyMask | None:
 
 
 def _group(record: Record, device: str, kind: str) -> Group:
-    shape = {name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")}
-    return device, kind, length_class(record.seqlen), format_heads(shape), format_dims(shape), record.dtype, record.pass_.value
+    shape = asdict(record.problem.operator)
+    return (
+        device,
+        kind,
+        length_class(record.problem.seqlen),
+        format_heads(shape),
+        format_dims(shape),
+        record.problem.dtype,
+        record.problem.pass_.value,
+    )
 
 
 def _entry(group: Group, records: Iterable[Record], results: Results) -> Entry:
     points: defaultdict[Point, dict[str, Record]] = defaultdict(dict)
     for record in records:
-        points[record.mask_digest, record.seqlen][record.label] = record
+        points[record.built.digest, record.problem.seqlen][record.label] = record
     slower: defaultdict[str, list[float]] = defaultdict(list)
     versions: defaultdict[str, set[str]] = defaultdict(set)
     journals = set[str]()

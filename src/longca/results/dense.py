@@ -26,12 +26,12 @@ def only_beside(group: Sequence[Row], rows: Iterable[Row]) -> bool:
 
 def _compared(rows: Iterable[Row], patterns: Iterable[Row]) -> list[Row]:
     """The rows on a dense mask that a block pattern of the same journal, shape, pass and length is a part of."""
-    wanted = {place for row in patterns if row.is_pattern for place in _places(row, dense_of(row.record.pattern_source))}
-    return [row for row in rows if row.is_dense and not wanted.isdisjoint(_places(row, row.record.mask))] if wanted else []
+    wanted = {place for row in patterns if row.is_pattern for place in _places(row, dense_of(row.record.problem.source))}
+    return [row for row in rows if row.is_dense and not wanted.isdisjoint(_places(row, row.record.problem.mask))] if wanted else []
 
 
 def _places(row: Row, mask: str) -> set[Place]:
-    return {(home, mask, replace(row.setting, level=""), row.record.pass_, row.record.seqlen) for home in row.homes}
+    return {(home, mask, replace(row.setting, level=""), row.record.problem.pass_, row.record.problem.seqlen) for home in row.homes}
 
 
 class DenseTimes:
@@ -41,17 +41,24 @@ class DenseTimes:
         self._least: dict[Place, float] = {}
         for row in rows:
             if row.is_dense and row.record.ok:
-                place = _place(row, row.record.mask)
+                place = _place(row, row.record.problem.mask)
                 self._least[place] = min(row.record.times.median, self._least.get(place, float("inf")))
 
     def gain(self, row: Row, record: Record) -> float | None:
         """How many times as fast a record on a block pattern is as the dense mask; None for other masks, or without a dense time."""
-        least = self._least.get(_place(row, dense_of(record.pattern_source))) if row.is_pattern else None
+        least = self._least.get(_place(row, dense_of(record.problem.source))) if row.is_pattern else None
         return None if least is None else least / record.times.median
 
 
 def _place(row: Row, mask: str) -> Place:
-    return mask, replace(row.setting, level=""), row.record.pass_, row.record.seqlen, row.record.ranks, row.record.simulated
+    return (
+        mask,
+        replace(row.setting, level=""),
+        row.record.problem.pass_,
+        row.record.problem.seqlen,
+        row.record.problem.ranks,
+        row.record.simulated,
+    )
 
 
 def dense_lines(patterns: Sequence[Row], rows: Iterable[Row], most: int) -> dict[str, list[Row]]:

@@ -14,25 +14,15 @@ ROUNDING = 1e-4  # relative: journals keep six digits
 
 def without_doubtful(records: Iterable[Record], environments: Environments) -> list[Record]:
     """The records, with the status `doubtful` where an `ok` cannot be believed."""
-    limits: dict[tuple[object, ...], float | None] = {}  # the same for thousands of records
-    checked = []
-    for record in records:
-        if record.ok:
-            place = (record.env, record.dtype, record.simulated)
-            if place not in limits:
-                limits[place] = _limit(record, environments.get(record.env))
-            if reason := _doubt(record, environments.get(record.env), limits[place]):
-                record = replace(record, status=Status.DOUBTFUL, reason=reason)
-        checked.append(record)
-    return checked
+    return [_marked(record, doubt(record, environments.get(record.env))) if record.ok else record for record in records]
+
+
+def _marked(record: Record, reason: str) -> Record:
+    return replace(record, status=Status.DOUBTFUL, reason=reason) if reason else record
 
 
 def doubt(record: Record, environment: Environment | None) -> str:
     """Why an `ok` record cannot be believed, as a clause; empty where it can."""
-    return _doubt(record, environment, _limit(record, environment))
-
-
-def _doubt(record: Record, environment: Environment | None, limit: float | None) -> str:
     times, speed = record.times, record.speed
     if not record.simulated:
         if not record.check:
@@ -44,10 +34,11 @@ def _doubt(record: Record, environment: Environment | None, limit: float | None)
         return f"its median of {times.median:g} ms is not that of its samples, {middle:g} ms"
     if not times.p20 <= times.median <= times.p80:
         return f"its median of {times.median:g} ms is not between its percentiles, {times.p20:g} and {times.p80:g} ms"
-    expected = metrics.tflops((record.flops or 0) / (record.ranks or 1), times.median)
+    expected = metrics.tflops(record.flops / record.problem.ranks, times.median)
     if not _near(speed, expected):
         return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
-    return metrics.too_fast(speed, limit, environment.name, record.dtype) if environment and limit and speed > limit else ""
+    limit = _limit(record, environment)
+    return metrics.too_fast(speed, limit, environment.name, record.problem.dtype) if environment and limit and speed > limit else ""
 
 
 def _limit(record: Record, environment: Environment | None) -> float | None:
@@ -57,8 +48,8 @@ def _limit(record: Record, environment: Environment | None) -> float | None:
     if environment.on_cpu:
         if record.simulated:
             return None  # its figures are those of other devices
-        return metrics.cpu_bound(environment.cores, record.dtype) if environment.cores else None
-    return metrics.peak(environment.name, record.dtype)
+        return metrics.cpu_bound(environment.cores, record.problem.dtype) if environment.cores else None
+    return metrics.peak(environment.name, record.problem.dtype)
 
 
 def _near(value: float, other: float) -> bool:

@@ -1,12 +1,11 @@
-"""Records for other programs: flat columns for CSV and Parquet, Markdown tables, PyTorch's benchmark format."""
+"""Records for other programs: flat columns for CSV and Parquet and Markdown tables."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,84 +14,77 @@ import msgspec
 from longca.errors import BadInput, Unavailable
 from longca.results import naming
 from longca.results.metrics import tokens_s
-from longca.results.naming import contests, is_pattern, mask_title, rows
+from longca.results.naming import contests, rows
+from longca.results.problem import TENSORS
 from longca.results.reading import Results
-from longca.results.record import TENSORS, Record, Status
+from longca.results.record import Environment, Record, Status
 from longca.results.summary import typical_speeds
 from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
 from longca.text import format_size, printable
 
 NOISY = "`~`: noisy; sampling ended before the median reached the target precision."
-UNSUPPORTED = ("", Status.UNSUPPORTED.value, Status.UNAVAILABLE.value)
+REFUSED = (Status.UNSUPPORTED, Status.UNAVAILABLE)
+UNSUPPORTED = ("", *(status.value for status in REFUSED))  # as a LaTeX table has it
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
-FIELDS = [field.encode_name for field in msgspec.structs.fields(Record)]
-CHUNK = 1000  # records whose columns are made at a time: they stay in the processor's cache
-NESTED = ("ms", "check")
-AS_JSON = ("params", "given", "versions")
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
-IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
-    *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
-    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "softcap", "sinks", "scale", "method", "ranks", "grid", "options"),
-    "simulated",
-)
 Column = list[Any]
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def columns(results: Results) -> dict[str, Column]:
-    """All fields of all records as flat columns, fit to be written: text that cannot be, or disturbs a terminal, is replaced."""
-    table: dict[str, Column] = {}
-    for chunk in column_chunks(results):
-        for name, values in chunk.items():
-            table.setdefault(name, []).extend(values)
-    return {name: _printable(values) for name, values in table.items()}
+    """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out; tokens
+    per second, and whether the code that was measured is older than this LongCA's, are added."""
+    rows = [_row(record, results.environment(record)) for record in results.records]
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def column_chunks(results: Results) -> Iterator[dict[str, Column]]:
-    """All fields of all records as flat columns, of some records at a time: nested fields have a name with an underscore in between,
-    samples are left out; tokens per second, and whether the code that was measured is older than this LongCA's, are added."""
-    for start in range(0, max(1, len(results.records)), CHUNK):
-        yield _columns_of(results.records[start : start + CHUNK], results)
-
-
-def _columns_of(records: Sequence[Record], results: Results) -> dict[str, Column]:
-    table: dict[str, Column] = {}
-    transposed = zip(*map(msgspec.structs.astuple, records), strict=True)  # looking at each record once is faster than at each column
-    for name, values in zip(FIELDS, transposed if records else [()] * len(FIELDS), strict=True):
-        if name not in NESTED:
-            table[name] = _as_json(values) if name in AS_JSON else list(values)
-    times = [record.ms for record in records]
-    for name in TIMES:
-        value = attrgetter(name)
-        table[f"ms_{name}"] = [None if own is None else value(own) for own in times]
-    table["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
-    table["older"] = [record.ok and is_older(record) for record in records]
-    checks = [record.check or {} for record in records]
+def _row(record: Record, environment: Environment) -> dict[str, Any]:
+    """The columns of a record, in an order that stays: programs read them by number too."""
+    problem, built, split = record.problem, record.built, record.split
+    timed, energy, over_ranks = record.timed, record.energy, record.over_ranks
+    row = _of(record, "status", "reason", "variant", "backward_kind", "chose", "grad", "build_ms", "plan_ms", "compile_ms")
+    row["noisy"] = None if timed is None or record.simulated else timed.noisy
+    row |= _of(timed, "call_ms", "host_bound", "nondeterministic", "tflops", "mfu")
+    row |= _of(record, "peak_gib") | _of(timed, "clock_mhz") | _of(energy, "watts", "joules")
+    row |= _of(over_ranks, "imbalance", "mean_ms", "imbalance_ms", "bytes_sent")
+    row["peak_gib_ranks"] = record.memory.ranks if record.memory else None
+    row |= _of(over_ranks, "wait_share", "exposed_share", "hidden_share")
+    row |= _of(record, "schema", "key", "env", "level", "kernel", "asked") | _of(problem, "mask")
+    row |= {"params": _json(built.params), "mask_digest": built.digest}
+    row |= _of(problem, "seed", "seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic")
+    row |= {"pass": problem.pass_, "source": problem.source if problem.is_pattern else None}
+    row |= _of(built, "seqlen_q", "seqlen_k") | {"given": _json(_given(record)), "area": built.area, "flops": record.flops}
+    row["versions"] = None if record.versions is None else _json(record.versions)
+    row |= {"method": record.method, "ranks": problem.ranks if split else None}
+    row |= {"grid": split.grid if split else None, "options": split.options or None if split else None, "simulated": record.simulated}
+    row |= _of(problem, "softcap", "sinks", "scale")
+    row |= {f"ms_{name}": len(timed.samples) if name == "n" and timed else getattr(timed, name, None) for name in TIMES}
+    row["tokens_s"] = None if timed is None else tokens_s(problem.seqlen, timed.median)
+    row["older"] = record.ok and is_older(record)
     for tensor in TENSORS:
-        errors = [check.get(tensor) for check in checks]
-        table[f"check_{tensor}_error"] = [None if error is None else error.error for error in errors]
-        table[f"check_{tensor}_allowed"] = [None if error is None else error.allowed for error in errors]
-    environments = [results.environment(record) for record in records]
-    table["device"] = [environment.device for environment in environments]
-    table["torch"] = [environment.packages.get("torch") for environment in environments]
-    table["commit"] = [environment.commit for environment in environments]
-    return table
+        error = (record.check or {}).get(tensor)
+        row[f"check_{tensor}_error"] = None if error is None else error.error
+        row[f"check_{tensor}_allowed"] = None if error is None else error.allowed
+    row |= {"device": environment.device, "torch": environment.packages.get("torch"), "commit": environment.commit}
+    return {name: printable(str(value)) if isinstance(value, str) else value for name, value in row.items()}
 
 
-def _printable(values: Column) -> Column:
-    """Text that cannot be written or disturbs a terminal is replaced; enums become text."""
-    if not any(issubclass(kind, str) for kind in set(map(type, values))):
-        return values
-    texts = {value: printable(str(value)) for value in set(values) if isinstance(value, str)}
-    changed = any(type(value) is not str or value != text for value, text in texts.items())
-    return [texts.get(value, value) for value in values] if changed else values
+def _of(part: object, *names: str) -> dict[str, Any]:
+    """These fields of a part of a record; None where the record does not have it."""
+    return {name: getattr(part, name, None) for name in names}
 
 
-def _as_json(values: Sequence[Any]) -> Column:
-    """The values as JSON. What a reader shares among records is encoded once."""
-    encode = msgspec.json.Encoder(order="sorted").encode
-    texts = {id(value): None if value is None else encode(value).decode() for value in {id(value): value for value in values}.values()}
-    return [texts[id(value)] for value in values]
+def _given(record: Record) -> dict[str, Any]:
+    """What was asked for and no other column says."""
+    problem = record.problem
+    drawn = {name: value for name in ("distribution", "packing") if (value := getattr(problem, name)) is not None}
+    flags = {name: True for name, is_set in (("documents", problem.documents is not None), ("grad", record.planned_grad)) if is_set}
+    return ({"params": dict(problem.params)} if problem.params else {}) | drawn | flags
+
+
+def _json(value: object) -> str:
+    return _encode(value).decode()
 
 
 def to_csv(results: Results) -> str:
@@ -113,11 +105,14 @@ def to_markdown(results: Results) -> str:
     median. Kernels and masks that are unsupported throughout are named below."""
     noisy = [f"{NOISY}"] if any(record.noisy for record in results.records) else []
     named = rows(results)
-    tables = speed_tables(named)
-    shown = {line for table in tables for line in table.columns}
-    absent = sorted({row.line for row in named} - shown)
+    absent = sorted({row.line for row in named} - _supported(named))
     note = [f"Not shown, because nothing here is supported: {', '.join(absent)}."] if absent else []
-    return "\n\n".join([*noisy, *map(markdown_section, tables), *note]) + "\n"
+    return "\n\n".join([*noisy, *map(markdown_section, speed_tables(named)), *note]) + "\n"
+
+
+def _supported(named: Iterable[naming.Row]) -> set[str]:
+    """The lines with a row that is not refused."""
+    return {row.line for row in named if row.record.status not in REFUSED}
 
 
 def speed_tables(named: Sequence[naming.Row]) -> list[Table]:
@@ -126,7 +121,7 @@ def speed_tables(named: Sequence[naming.Row]) -> list[Table]:
     groups: dict[tuple[str, bool], list[list[naming.Row]]] = {}
     for contest, own in contests(named).items():
         simulated = f", simulated on {contest.simulated}" if contest.simulated else ""
-        groups.setdefault((f"{contest.pass_}, {contest.setting.title}{simulated}", bool(contest.ranks)), []).append(own)
+        groups.setdefault((f"{contest.pass_}, {contest.setting.title}{simulated}", contest.is_split), []).append(own)
     return [table for (title, split), group in groups.items() if (table := _speed_table(title, split, group)).rows]
 
 
@@ -134,39 +129,14 @@ def _speed_table(title: str, split: bool, group: Sequence[list[naming.Row]]) -> 
     unit = speed_unit(row.record.speed for own in group for row in own if row.record.ok)
     places: dict[tuple[str, int], dict[str, str]] = {}
     for own in group:
-        places.setdefault((own[0].panel, own[0].record.seqlen), {}).update(typical_speeds(own, unit))
-    told = {place: speeds for place, speeds in places.items() if any(text not in UNSUPPORTED for text in speeds.values())}
-    lines = sorted({line for speeds in told.values() for line, text in speeds.items() if text not in UNSUPPORTED})
-    cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in told.items()]
+        if _supported(own):
+            places.setdefault((own[0].panel, own[0].record.problem.seqlen), {}).update(typical_speeds(own, unit))
+    lines = sorted(set[str]().union(*map(_supported, group)))
+    cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in places.items()]
     return Table(f"{title} ({unit.name}{' of each rank' if split else ''})", ["mask", "tokens", *lines], cells)
 
 
-def to_hud(results: Results) -> str:
-    """PyTorch's benchmark format, version 3: a JSON list with one entry per figure."""
-    entries = [entry for record in results.records if record.ok for entry in _hud(record, results)]
-    return msgspec.json.format(msgspec.json.encode(entries), indent=1).decode() + "\n"
-
-
-def _hud(record: Record, results: Results) -> list[dict[str, Any]]:
-    environment = results.environment(record)
-    info = {name.rstrip("_"): getattr(record, name) for name in IDENTIFYING} | {"params": _as_json([record.params])[0]}
-    info |= {"device": environment.device, "arch": environment.device}
-    mode = "training" if record.grad else "inference"
-    benchmark = {"name": "longca", "mode": mode, "dtype": record.dtype, "extra_info": info}
-    mask = mask_title(record).replace(" ", "-") if is_pattern(record) else record.mask
-    line = f"{record.split_name} {record.label}" if record.method else record.label
-    title, kind = f"{mask}-{record.seqlen}-{record.pass_}", f"attention-{record.level}"
-    model = {"name": title, "type": kind, "backend": line, "origins": ["longca"]}
-    versions = {package: {"version": number} for package, number in environment.packages.items()}
-    figures: tuple[tuple[str, str, list[float]], ...] = (("tflops", "TFLOP/s", [record.speed]), ("latency", "ms", record.times.samples))
-    metrics = [
-        {"name": name, "unit": unit, "benchmark_values": values, "target_value": None, "extra_info": {"unit": unit}}
-        for name, unit, values in figures
-    ]
-    return [{"schema_version": "v3", "benchmark": benchmark, "model": model, "metric": one, "dependencies": versions} for one in metrics]
-
-
-WRITERS: dict[str, Callable[[Results], str]] = {"csv": to_csv, "md": to_markdown, "hud": to_hud}
+WRITERS: dict[str, Callable[[Results], str]] = {"csv": to_csv, "md": to_markdown}
 
 
 def write_parquet(results: Results, path: str) -> None:

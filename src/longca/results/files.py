@@ -1,25 +1,22 @@
 """The files of a journal: results.jsonl, masks.jsonl and env.json, packed or not, read line by line.
 
-A process killed while it writes leaves a torn last line, which readers drop; any other damage is refused with file, line and field.
+A process killed while it writes leaves a torn last line, which readers drop; any other damage is refused with file and line.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from longca.errors import BadInput
-from longca.results.packing import DAMAGE, opened, packed_files, stored
+from longca.results.packing import packed_file, read_bytes, stored
 from longca.results.record import Environment, MaskEntry, Record
-from longca.results.schema import Damaged, LinesDecoder, MaskDecoder, RecordDecoder, decode_environments, lines_of
+from longca.results.schema import Damaged, decode_environments, decode_mask, decode_record
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
 TRANSFERS = "transfers.jsonl"  # beside a journal that cluster files are made from
-TAIL = 1 << 16  # bytes of a file's end that are read at a time
-BLOCK = 1 << 20  # bytes of lines that are decoded at a time
 
 T = TypeVar("T")
 
@@ -34,11 +31,11 @@ class Lines(Generic[T]):
 
 
 def read_results(folder: str | Path) -> Lines[Record]:
-    return read_lines(Path(folder) / RESULTS, RecordDecoder())
+    return _read_lines(Path(folder) / RESULTS, decode_record)
 
 
 def read_masks(folder: str | Path) -> Lines[MaskEntry]:
-    return read_lines(Path(folder) / MASKS, MaskDecoder())
+    return _read_lines(Path(folder) / MASKS, decode_mask)
 
 
 def read_environments(folder: str | Path) -> dict[str, Environment]:
@@ -46,55 +43,22 @@ def read_environments(folder: str | Path) -> dict[str, Environment]:
     if not path.exists():
         return {}
     try:
-        return decode_environments(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}.") from error
+        return decode_environments(read_bytes(path))
     except Damaged as damage:
         raise BadInput(f"{path} is damaged: {damage}; repair or delete it.") from damage
 
 
-def read_lines(path: Path, decoder: LinesDecoder[T]) -> Lines[T]:
-    """All whole lines; a torn tail is left out. The file is read in blocks of lines, so that its text never lies in memory beside its
-    entries, and decoded block by block, which is faster than line by line; a block with damage is decoded again, to name the line."""
+def _read_lines(path: Path, decode: Callable[[bytes], T]) -> Lines[T]:
+    """All whole lines; a torn last line, which has no end, is left out."""
+    text = read_bytes(path)
+    *lines, torn = text.split(b"\n")
     entries: list[T] = []
-    whole = torn = 0
-    for block in read_blocks(path):
-        end = block.rfind(b"\n") + 1
-        lines, torn = block[:end], len(block) - end
-        whole += end
+    for number, line in enumerate(lines, 1):
         try:
-            entries += decoder.block(lines)
-        except Damaged:
-            entries += _one_by_one(path, lines, len(entries), decoder)
-    return Lines(entries, whole, torn)
-
-
-def _one_by_one(path: Path, lines: bytes, before: int, decoder: LinesDecoder[T]) -> list[T]:
-    """The entries of these lines, which come after so many others; raises BadInput with the number of a damaged one."""
-    entries: list[T] = []
-    for line in lines_of(lines):
-        try:
-            entries.append(decoder.line(line))
+            entries.append(decode(line))
         except Damaged as damage:
-            number = before + len(entries) + 1
-            if not line.strip():
-                raise BadInput(f"{path} line {number} is empty; delete that line, every other line is kept.") from damage
             raise BadInput(f"{path} line {number} is damaged: {damage}; repair or delete that line, every other line is kept.") from damage
-    return entries
-
-
-def read_blocks(path: Path) -> Iterator[bytes]:
-    """The lines of a file, packed or not, many at a time; none where there is no file. The last one may lack its end."""
-    file = stored(path)
-    if not file.exists():
-        return
-    try:
-        with opened(file) as lines:
-            while block := lines.read(BLOCK):
-                yield block + lines.readline()
-    except (OSError, *DAMAGE) as error:
-        told = getattr(error, "strerror", None)  # by the system; a library that unpacks tells what it expected
-        raise BadInput(f"cannot read {file}: {told or 'it is damaged or incomplete; copy it again'}.") from error
+    return Lines(entries, len(text) - len(torn), len(torn))
 
 
 def results_file(folder: Path) -> Path:
@@ -116,25 +80,12 @@ def without_environments(folders: Iterable[str | Path]) -> list[Path]:
 
 def _torn_bytes(path: Path) -> int:
     """The size of a last line without its end. Of a packed file, which is written whole, 0."""
-    try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            tail = b""
-            while (start := file.tell()) and b"\n" not in tail:
-                step = min(start, TAIL)
-                file.seek(start - step)
-                tail = file.read(step) + tail
-                file.seek(start - step)
-            return len(tail.rpartition(b"\n")[2])
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}.") from error
+    return len(read_bytes(path).rpartition(b"\n")[2]) if path.exists() else 0
 
 
 def journals_below(folder: Path) -> list[Path]:
     """Every folder at or below this one that holds a journal."""
-    names = {RESULTS, *(path.name for path in packed_files(folder / RESULTS))}
+    names = {RESULTS, packed_file(Path(RESULTS)).name}
     return sorted({path.parent for path in folder.rglob(f"{RESULTS}*") if path.name in names})
 
 

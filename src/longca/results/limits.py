@@ -6,12 +6,16 @@ head into the rows of a tile: a tile of 128 rows holds 128 / (Hq / Hkv) tokens o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from msgspec.structs import replace
 
 from longca.masks.bands import Bands
 from longca.masks.tiles import per_row_tile
+from longca.results.problem import Pass
 from longca.results.reading import Results
-from longca.results.record import Pass, Record
+from longca.results.record import Record
 
 TILE_ROWS, TILE_KEYS, BACKWARD_ROWS = 128, 128, 64
 LONGEST = 1 << 26  # tokens; the tiles of a longer mask take too much memory to count
@@ -52,7 +56,7 @@ class Limits:
         self._covered: dict[tuple[str, int], float | None] = {}
         self._dense: dict[Group, float] = {}
         for record in results.records:
-            if record.mask == DENSE and is_limited(record):
+            if record.problem.mask == DENSE and is_limited(record):
                 group = self._group(record)
                 self._dense[group] = max(self._dense.get(group, 0.0), record.speed)
 
@@ -62,26 +66,31 @@ class Limits:
         share = None if dense is None else self._share(record)
         return None if dense is None or share is None else dense * share
 
+    def share(self, records: Sequence[Record]) -> float | None:
+        """The time that tiles allow for these passes, one after the other, over the time that they took."""
+        limits = [self.of(record) for record in records]
+        allowed = [record.times.median * record.speed / limit for record, limit in zip(records, limits, strict=True) if limit is not None]
+        return sum(allowed) / sum(record.times.median for record in records) if len(allowed) == len(records) else None
+
     def _group(self, record: Record) -> Group:
-        shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.softcap, record.sinks)
-        return self._results.environment(record).name, record.pass_, *shape, record.deterministic
+        return self._results.environment(record).name, record.problem.pass_, replace(record.problem.operator, scale=0.0)
 
     def _share(self, record: Record) -> float | None:
-        rows = tile_rows(record.pass_, record.heads_q, record.heads_kv)
-        place = record.mask_digest, rows
+        rows = tile_rows(record.problem.pass_, record.problem.heads_q, record.problem.heads_kv)
+        place = record.built.digest, rows
         if place not in self._covered:
             self._covered[place] = self._covered_share(record, rows)
         return self._covered[place]
 
     def _covered_share(self, record: Record, rows: int) -> float | None:
-        entry = self._masks.get((record.mask_digest, record.mask))
+        entry = self._masks.get((record.built.digest, record.problem.mask))
         if entry is None or not entry.bands or entry.seqlen_q > LONGEST:
             return None
-        if record.mask_digest not in self._bands:
-            self._bands[record.mask_digest] = Bands(*np.array(entry.bands, np.int64).reshape(-1, 6).T)
-        return covered(self._bands[record.mask_digest], entry.area, entry.seqlen_q, entry.seqlen_k, rows)
+        if record.built.digest not in self._bands:
+            self._bands[record.built.digest] = Bands(*np.array(entry.bands, np.int64).reshape(-1, 6).T)
+        return covered(self._bands[record.built.digest], entry.area, entry.seqlen_q, entry.seqlen_k, rows)
 
 
 def is_limited(record: Record) -> bool:
     """Whether a record is one kernel's time on one device."""
-    return record.ok and record.pass_ in LIMITED and record.ranks is None
+    return record.ok and record.problem.pass_ in LIMITED and record.split is None

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longca.results.doubts import doubt
-from longca.results.files import LOCK, MASKS, RESULTS, read_blocks, read_environments, read_masks
+from longca.results.files import LOCK, MASKS, RESULTS, read_environments, read_masks
 from longca.results.journal import CannotWrite, Journal
-from longca.results.packing import compressed, packed_files, stored
+from longca.results.packing import compressed, packed_file, read_bytes, stored
 from longca.results.reading import history
 from longca.results.record import Environments, Record
 
@@ -60,15 +60,14 @@ def _believed(record: Record, environments: Environments) -> bool:
 def unpack(folder: str | Path) -> None:
     """Makes a packed journal one that can grow. Where a file is there both ways, as after a kill, the plain one counts, as for readers.
     The records come last: while they are packed, no run adds to the journal."""
-    texts = {path: b"".join(read_blocks(path)) for name in (MASKS, RESULTS) if (path := Path(folder) / name)}
+    texts = {path: read_bytes(path) for name in (MASKS, RESULTS) if (path := Path(folder) / name)}
     for path, text in texts.items():  # damage was refused before anything changes
         try:
             if stored(path) != path:
                 complete = path.with_name(f".{path.name}")
                 complete.write_bytes(text)
                 complete.rename(path)
-            for packed in packed_files(path):
-                packed.unlink(missing_ok=True)
+            packed_file(path).unlink(missing_ok=True)
         except OSError as error:
             raise CannotWrite(f"cannot unpack {path}: {error.strerror}.") from error
 
@@ -78,7 +77,7 @@ def pack(folder: str | Path) -> None:
     for name in (RESULTS, MASKS):
         path = Path(folder) / name
         try:
-            packed_files(path)[0].write_bytes(compressed(path.read_bytes()))
+            packed_file(path).write_bytes(compressed(path.read_bytes()))
             path.unlink()
             (Path(folder) / LOCK).unlink(missing_ok=True)
         except OSError as error:

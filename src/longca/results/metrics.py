@@ -8,7 +8,7 @@ from pathlib import Path
 
 from longca.kernels.base import BYTES, Case
 from longca.masks import AnyMask
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 DTYPES = tuple(BYTES)
 GIB = 1 << 30

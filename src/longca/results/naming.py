@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from longca import masks
+from longca.results.problem import Operator, Pass
 from longca.results.reading import Results
-from longca.results.record import Environment, Pass, Record
-from longca.text import format_extras, format_shape
+from longca.results.record import LevelName, Record
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
-_RATIO = re.compile(r" ratio=\S+")
 Series = tuple[str, str, str | None]  # the method, its options, and the cluster that it was simulated on
 
 
@@ -26,22 +23,11 @@ class Setting(Struct, frozen=True, cache_hash=True):
 
     device: str
     level: str
-    heads_q: int
-    heads_kv: int
-    head_dim: int
-    head_dim_v: int
-    dtype: str
-    deterministic: bool
-    softcap: float = 0.0
-    sinks: bool = False
-    scale: float = 0.0
+    operator: Operator
 
     @property
     def title(self) -> str:
-        shape = asdict(self)
-        parts = [self.device, self.level, format_shape(shape), self.dtype, *format_extras(shape)]
-        parts += ["deterministic"] if self.deterministic else []
-        return " · ".join(parts)
+        return f"{self.device} · {self.level} · {self.operator.title}"
 
 
 class Contest(NamedTuple):
@@ -51,8 +37,13 @@ class Contest(NamedTuple):
     problem: str
     seqlen: int
     pass_: Pass
-    ranks: int | None
+    ranks: int
     simulated: str | None
+
+    @property
+    def is_split(self) -> bool:
+        """Whether methods of context parallelism are compared."""
+        return self.setting.level == LevelName.CP
 
 
 class Row(Struct, frozen=True, eq=False, gc=False):
@@ -70,7 +61,7 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     @property
     def family(self) -> str:
         """The mask without the share of visible blocks."""
-        return _RATIO.sub("", self.problem)
+        return self.problem.replace(f" ratio={self.ratio}", "")
 
     @property
     def is_pattern(self) -> bool:
@@ -80,21 +71,16 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     def is_dense(self) -> bool:
         """Whether the mask is one that block patterns are compared with."""
         record = self.record
-        return not self.is_pattern and record.method is None and record.mask in map(masks.dense_of, masks.SOURCES)
+        return not self.is_pattern and record.method is None and record.problem.mask in map(masks.dense_of, masks.SOURCES)
 
     @property
     def ratio(self) -> float | None:
-        return self.record.params.get("ratio")
+        return self.record.built.params.get("ratio")
 
     @property
     def contest(self) -> Contest:
         record = self.record
-        return Contest(self.setting, self.problem, record.seqlen, record.pass_, record.ranks, record.simulated)
-
-
-_setting_fields = attrgetter(
-    "env", "level", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "softcap", "sinks", "scale"
-)
+        return Contest(self.setting, self.problem, record.problem.seqlen, record.problem.pass_, record.problem.ranks, record.simulated)
 
 
 def rows(results: Results) -> list[Row]:
@@ -102,33 +88,27 @@ def rows(results: Results) -> list[Row]:
     records = results.records
     simpler, problems, kernels = same_masks(records), problem_names(records), kernel_names(records)
     compared = _compared_nodes(records)
-    devices = {name: environment.name for name, environment in results.environments.items()}
-    settings: dict[tuple[object, ...], Setting] = {}  # one object for many records
     named = []
     for record, problem, kernel, same in zip(records, problems, kernels, simpler, strict=True):
-        place = _setting_fields(record)
-        setting = settings.get(place)
-        if setting is None:
-            environment, level, *shape = place
-            setting = settings[place] = Setting(devices.get(environment, Environment().name), level.value, *shape)
-        line, series = _split_names(record, kernel, compared) if record.method or record.simulated else (kernel, kernel)
-        panel = f"{problem} ×{record.ranks}" if record.method else problem
+        line, series = _split_names(record, kernel, compared)
+        panel = f"{problem} ×{record.problem.ranks}" if record.method else problem
+        setting = Setting(results.environment(record).name, record.level.value, record.problem.operator)
         named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
     return named
 
 
 def _split_names(record: Record, kernel: str, compared: Collection[Series]) -> tuple[str, str]:
     suffix = f", simulated on {record.simulated}" if record.simulated else ""
-    if not record.method:
+    if not record.split:
         return kernel + suffix, kernel + suffix
-    options = record.options if _without_node(record) in compared else _without_node(record)[1]
+    options = record.split.options if _without_node(record) in compared else _without_node(record)[1]
     series = f"{record.method} {options}" if options else record.method
     return f"{record.split_name} {kernel}{suffix}", f"{series} {kernel}{suffix}"
 
 
 def _without_node(record: Record) -> Series:
     """Returns the method and its options without `node`: more ranks than one node has are on several, and that alone is no other method."""
-    options = [option for option in (record.options or "").split(",") if not option.startswith("node=")]
+    options = [option for option in (record.split.options if record.split else "").split(",") if not option.startswith("node=")]
     return record.method or "", ",".join(options), record.simulated
 
 
@@ -136,21 +116,21 @@ def _compared_nodes(records: Iterable[Record]) -> set[Series]:
     """Returns what was measured on one number of ranks with several values of `node`, which names must tell apart."""
     nodes: dict[tuple[Series, int | None], set[str]] = {}
     for record in records:
-        if record.method:
-            nodes.setdefault((_without_node(record), record.ranks), set()).add(record.options or "")
+        if record.split:
+            nodes.setdefault((_without_node(record), record.problem.ranks), set()).add(record.split.options)
     return {series for (series, _), several in nodes.items() if len(several) > 1}
 
 
 def is_pattern(record: Record) -> bool:
     """Whether the mask is a block pattern."""
-    return masks.has_blocks(record.mask)
+    return masks.has_blocks(record.problem.mask)
 
 
 def mask_title(record: Record) -> str:
     """The mask with its source and parameters. One pattern per KV head is not mentioned."""
-    title = record.mask if record.pattern_source == "random" else f"{record.mask} {record.source}"
-    for name, value in record.params.items():
-        if (name, value) != ("heads", record.heads_kv):
+    title = record.problem.mask if record.problem.source == "random" else f"{record.problem.mask} {record.problem.source}"
+    for name, value in record.built.params.items():
+        if (name, value) != ("heads", record.problem.heads_kv):
             title += f" {name}={value}"
     return title
 
@@ -158,30 +138,25 @@ def mask_title(record: Record) -> str:
 def problem_names(records: Sequence[Record]) -> list[str]:
     """For each record the name of its mask. It holds the parameters of block patterns, parameters of which one seed has several, and how
     documents were drawn where that differs: they are no other seeds of the same documents."""
-    known: dict[tuple[object, ...], str] = {}  # readers share equal parameters among records
-    titles = []
-    for record in records:
-        place = (record.mask, record.source, record.heads_kv, id(record.params))
-        title = known.get(place)
-        titles.append(title or known.setdefault(place, mask_title(record)))
+    titles = list(map(mask_title, records))
     by_seed: dict[tuple[str, int, int], str] = {}
     listed = set(masks.block_names())
     for record, title in zip(records, titles, strict=True):
-        if by_seed.setdefault((record.mask, record.seqlen, record.seed), title) != title:
-            listed.add(record.mask)
-    names = [title if record.mask in listed else record.mask for record, title in zip(records, titles, strict=True)]
+        if by_seed.setdefault((record.problem.mask, record.problem.seqlen, record.problem.seed), title) != title:
+            listed.add(record.problem.mask)
+    names = [title if record.problem.mask in listed else record.problem.mask for record, title in zip(records, titles, strict=True)]
     drawn = [_documents(record) for record in records]
     kinds: dict[str, set[str]] = {}
     for record, kind in zip(records, drawn, strict=True):
-        kinds.setdefault(record.mask, set()).add(kind)
+        kinds.setdefault(record.problem.mask, set()).add(kind)
     several = {mask for mask, own in kinds.items() if len(own) > 1}
-    return [name + kind if record.mask in several else name for record, name, kind in zip(records, names, drawn, strict=True)]
+    return [name + kind if record.problem.mask in several else name for record, name, kind in zip(records, names, drawn, strict=True)]
 
 
 def _documents(record: Record) -> str:
     """How its documents were drawn, as far as that was asked for."""
-    given = record.given
-    words = given.distribution, given.packing, "own documents" if given.documents else ""
+    problem = record.problem
+    words = problem.distribution, problem.packing, "own documents" if problem.documents is not None else ""
     return "".join(f" {word}" for word in words if word)
 
 
@@ -210,41 +185,31 @@ def kernel_names(records: Sequence[Record]) -> list[str]:
     return names
 
 
-def _given(record: Record) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(record.given.params.items()))
-
-
 def _place(record: Record) -> tuple[object, ...]:
-    shape = (record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-    extras = (record.softcap, record.sinks, record.scale)
-    return (record.env, record.level, record.asked, record.split_name, record.ranks, record.mask, _given(record), *shape, *extras)
+    problem = replace(record.problem, seed=0, pass_=Pass.BOTH, documents=None, distribution=None, packing=None)
+    return record.env, record.level, record.asked, record.split, problem
 
 
 def same_masks(records: Sequence[Record]) -> list[str | None]:
     """For each record the name of a simpler mask that shows the same pairs at that length, or None. A kernel that can do only the simpler
     one runs there, which says nothing about its own mask."""
     names: dict[tuple[int, str], dict[str, int]] = {}  # number of parameters by name
-    for seqlen in {record.seqlen for record in records}:
+    for seqlen in {record.problem.seqlen for record in records}:
         for name in PLAIN_MASKS:
             names.setdefault((seqlen, masks.build(name, seqlen).digest), {})[name] = -1
-    kinds = list(map(attrgetter("seqlen", "mask_digest", "mask"), records))
-    sizes = dict(zip(reversed(kinds), (len(record.params) for record in reversed(records)), strict=True))  # of the first record
-    for (seqlen, digest, mask), size in sizes.items():
-        names.setdefault((seqlen, digest), {}).setdefault(mask, size)
+    for record in records:
+        names.setdefault((record.problem.seqlen, record.built.digest), {}).setdefault(record.problem.mask, len(record.built.params))
     simplest = {place: min(own, key=lambda name: (own[name], name)) for place, own in names.items()}
-    simpler = {(*place, mask): None if mask == simplest[place] else simplest[place] for place, own in names.items() for mask in own}
-    return [simpler[kind] for kind in kinds]
-
-
-_contest_fields = attrgetter("setting", "problem", "record.seqlen", "record.pass_", "record.ranks", "record.simulated")
+    same = [simplest[record.problem.seqlen, record.built.digest] for record in records]
+    return [None if name == record.problem.mask else name for name, record in zip(same, records, strict=True)]
 
 
 def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
     """Rows by what they can be compared on."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
+    groups: dict[Contest, list[Row]] = {}
     for row in named:
-        groups.setdefault(_contest_fields(row), []).append(row)
-    return {own[0].contest: own for own in groups.values()}
+        groups.setdefault(row.contest, []).append(row)
+    return groups
 
 
 def cluster_name(cluster: str) -> str:

@@ -1,17 +1,17 @@
-"""The points of charts: of the records at one place one value, the spread, and why there is no value."""
+"""The points of charts: of the records at one place one value and the spread."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from longca.results.metrics import mean_speed, median
 from longca.results.naming import Row
-from longca.results.record import OK, Pass, Record
-from longca.results.statuses import explaining
+from longca.results.problem import Pass
+from longca.results.record import OK, Record
 from longca.results.tables import TFLOPS, speed_unit
 
 Key = TypeVar("Key", bound=Hashable)
@@ -20,14 +20,14 @@ Names = Callable[[Row], str]
 
 
 class Measure(NamedTuple):
-    """What a chart shows of records that are ok, and how several of them become one value: values that are speeds as all work over all
-    time, others by `join`."""
+    """What a chart shows of records that are ok, and how several of them become one value."""
 
     label: str
     value: Callable[[Record], float | None]
     spread: Callable[[Record], tuple[float, float]] | None = None
     join: Callable[[Sequence[float]], float] = median
-    is_speed: bool = False
+    log: bool = False  # whether its axis has a logarithmic scale
+    is_speed: bool = False  # several speeds become all work over all time
 
 
 def _speeds(record: Record) -> tuple[float, float]:
@@ -36,28 +36,9 @@ def _speeds(record: Record) -> tuple[float, float]:
     return record.speed * (times.median / times.p80), record.speed * (times.median / times.p20)
 
 
-def _above_zero(field: str) -> Callable[[Record], float | None]:
-    read: Callable[[Record], float | None] = attrgetter(field)
-
-    def value(record: Record) -> float | None:
-        measured = read(record)
-        return measured if measured and measured > 0 else None
-
-    return value
-
-
-def _range(field: str) -> Callable[[Record], tuple[float, float]]:
-    return lambda record: (getattr(record, field),) * 2
-
-
-SPEED = Measure("TFLOP/s", attrgetter("tflops"), _speeds, is_speed=True)
-TIME = Measure("ms", attrgetter("ms.median"), lambda record: (record.times.p20, record.times.p80), join=fmean)
-MEMORY = Measure("GiB", _above_zero("peak_gib"), join=max)
-PLANNING = Measure("ms", _above_zero("plan_ms"), join=max)
-COMPILING = Measure("ms", _above_zero("compile_ms"), join=max)
-BUILDING = Measure("ms", _above_zero("build_ms"), join=max)
-TYPICAL_PLANNING = PLANNING._replace(join=median)
-TYPICAL_BUILDING = BUILDING._replace(join=median, spread=_range("build_ms"))
+SPEED = Measure("TFLOP/s", attrgetter("times.tflops"), _speeds, is_speed=True)
+TIME = Measure("ms", attrgetter("times.median"), lambda record: (record.times.p20, record.times.p80), join=fmean)
+MEMORY = Measure("GiB beyond the inputs", lambda record: record.peak_gib or None, join=max, log=True)  # kernels differ a hundredfold
 
 
 def speed_of(rows: Iterable[Row]) -> Measure:
@@ -72,32 +53,22 @@ def speed_of(rows: Iterable[Row]) -> Measure:
 
 
 class Point(NamedTuple):
-    """One place of one line: `value` is None where nothing counts. `row` is the nearest to the value, or tells why there is none."""
+    """One place of one line: the value, and the ends of its spread, which are the value itself where it has none."""
 
-    value: float | None
-    low: float | None
-    high: float | None
-    row: Row
-    records: int  # how many are behind the value, or without one
+    value: float
+    low: float
+    high: float
 
 
 def point(rows: Sequence[Row], measure: Measure) -> Point | None:
-    """The point of rows at one place; None where none of them has the value and none failed."""
-    value_of = measure.value
-    values = [(value, row) for row in rows if row.record.status is OK and (value := value_of(row.record)) is not None]
-    if not values:
-        row = explaining(rows)
-        return None if row is None else Point(None, None, None, row, sum(not row.record.ok for row in rows))
-    if len(values) == 1:
-        ((joined, nearest),) = values
-        low, high = measure.spread(nearest.record) if measure.spread else (None, None)
-    else:
-        figures, times = [value for value, _ in values], [row.record.times.median for _, row in values]
-        joined = mean_speed(figures, times) if measure.is_speed else measure.join(figures)
-        nearest = next((row for value, row in values if value == joined), None) or min(values, key=lambda pair: abs(pair[0] - joined))[1]
-        ends = [end for _, row in values for end in measure.spread(row.record)] if measure.spread else []
-        low, high = (min(joined, *ends), max(joined, *ends)) if ends else (None, None)
-    return Point(joined, low, high, nearest, len(values))
+    """The point of rows at one place; None where none of them has the value."""
+    found = [(value, row.record) for row in rows if row.record.status is OK and (value := measure.value(row.record)) is not None]
+    if not found:
+        return None
+    values, times = [value for value, _ in found], [record.times.median for _, record in found]
+    joined = mean_speed(values, times) if measure.is_speed else measure.join(values)
+    ends = [end for _, record in found for end in measure.spread(record)] if measure.spread else []
+    return Point(joined, min([joined, *ends]), max([joined, *ends]))
 
 
 line_of: Names = attrgetter("line")
@@ -111,7 +82,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return dict(groups)
 
 
-def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.pass_")) -> dict[Pass, list[Item]]:
+def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.problem.pass_")) -> dict[Pass, list[Item]]:
     """Rows, or whatever has a pass, by pass: forward first."""
     groups = grouped(items, pass_of)
     return {pass_: groups[pass_] for pass_ in Pass if pass_ in groups}
@@ -124,10 +95,5 @@ def timed_lines(rows: Iterable[Row], series: Names = line_of) -> list[str]:
 
 def at_longest(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> list[Row]:
     """Of each group the rows at its longest length."""
-    longest = {name: max(row.record.seqlen for row in group) for name, group in grouped(rows, key).items()}
-    return [row for row in rows if row.record.seqlen == longest[key(row)]]
-
-
-def several(groups: Mapping[Any, Sequence[Row]], key: Callable[[Row], Hashable]) -> bool:
-    """Whether a group has more than one value of the key."""
-    return any(len({key(row) for row in group}) > 1 for group in groups.values())
+    longest = {name: max(row.record.problem.seqlen for row in group) for name, group in grouped(rows, key).items()}
+    return [row for row in rows if row.record.problem.seqlen == longest[key(row)]]

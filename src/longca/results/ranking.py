@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from longca.results.naming import Row
 from longca.results.points import grouped, line_of
-from longca.results.record import OK, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import OK, Record
 from longca.results.versions import is_older
 
 PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
@@ -57,7 +58,7 @@ def _of_record(record: Record) -> Figure:
     times = record.times
     # the spread of a simulated time is the error of the model, which is alike for all methods, and no noise
     p20, p80 = (times.median, times.median) if record.simulated else (times.p20, times.p80)
-    return Figure(times.median, p20, p80, record.speed, record.mfu, record.peak_gib, (record,))
+    return Figure(times.median, p20, p80, record.speed, times.mfu, record.peak_gib, (record,))
 
 
 def together(parts: Sequence[Figure]) -> Figure:
@@ -232,10 +233,10 @@ def entry_of(line: str, rows: Iterable[Row], pass_: Pass, part_of: Pass | None =
     by_mask: dict[str, dict[Pass, Record]] = {}
     for row in rows:
         record = row.record
-        passes = by_mask.setdefault(record.mask_digest, {})
-        other = passes.get(record.pass_)
+        passes = by_mask.setdefault(record.built.digest, {})
+        other = passes.get(record.problem.pass_)
         if other is None or _alike(record, other) or _rank_of(record, kind) >= _rank_of(other, kind):  # of one kind the last counts
-            passes[record.pass_] = record
+            passes[record.problem.pass_] = record
     figures: dict[str, Figure] = {}
     failed: list[Record] = []
     missing: set[str] = set()
@@ -264,13 +265,13 @@ def _alike(record: Record, other: Record) -> bool:
 
 def _rank_of(record: Record, pass_: Pass) -> tuple[bool, bool]:
     """The larger, the more a record counts among several of one kernel, mask and pass."""
-    suits = record.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
+    suits = record.problem.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
     return suits, not is_older(record)
 
 
 def _reason(failed: list[Record], masks: int) -> str:
     reason = failed[0].reason or failed[0].status.value
-    seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in failed}))
+    seeds = ", ".join(str(seed) for seed in sorted({record.problem.seed for record in failed}))
     return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else reason
 
 
@@ -313,7 +314,7 @@ def rank(candidates: Iterable[Entry], kept: Collection[str] = ()) -> Ranking:
 
 def rank_rows(rows: Sequence[Row], kept: Collection[str] = ()) -> Ranking:
     """The ranking of one contest."""
-    return rank(entries(rows, rows[0].record.pass_), kept)
+    return rank(entries(rows, rows[0].record.problem.pass_), kept)
 
 
 def _share(entry: Entry, best: Standing) -> float | None:
@@ -355,7 +356,7 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
     over = {entry.line: over_masks([entry.figures[digest] for digest in sorted(shared)]) for entry in compared}
     speeds = {line: own.tflops for line, own in over.items()}
     best, *_ = ordered = sorted(compared, key=lambda entry: (-speeds[entry.line], _complexity(entry.method), entry.line))
-    digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].seed, digest))
+    digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].problem.seed, digest))
     figures = [{digest: entry.figures[digest] for digest in digests} for entry in ordered]
     alike = [over[entry.line].whole.as_fast_as(over[best.line].whole) for entry in ordered]
     last = max(place for place, is_equal in enumerate(alike) if is_equal)  # whoever is faster than it is equal, too

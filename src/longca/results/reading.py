@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,7 +11,8 @@ from msgspec.structs import replace
 from longca.errors import BadInput
 from longca.results import files
 from longca.results.doubts import without_doubtful
-from longca.results.record import Environment, Environments, MaskEntry, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Environment, Environments, MaskEntry, Record
 
 Identity = tuple[object, ...]
 
@@ -112,15 +112,9 @@ def replaced(written: Iterable[Record], environments: Environments, keys: Collec
 
 def as_planned(record: Record) -> Record:
     """The record with the `grad` that was planned: a forward measured alone because its backward failed counts as the planned forward."""
-    if record.pass_ is not Pass.FWD or record.grad == record.given.grad:
+    if record.problem.pass_ is not Pass.FWD or record.grad == record.planned_grad:
         return record
-    return replace(record, grad=record.given.grad)
-
-
-_identifying = attrgetter(
-    *("level", "mask", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype"),
-    *("deterministic", "grad", "pass_", "method", "ranks", "grid", "options", "simulated", "softcap", "sinks", "scale"),
-)
+    return replace(record, grad=record.planned_grad)
 
 
 def identity(record: Record) -> Identity:
@@ -134,4 +128,4 @@ def identities(records: Iterable[Record], kernels: Iterable[str]) -> list[Identi
 
 
 def _identity(record: Record, device: str | None, kernel: str) -> Identity:
-    return device, kernel, tuple(sorted(record.params.items())) if record.params else (), _identifying(record)
+    return device, kernel, record.level, record.measured, record.built.digest, record.split, record.simulated, record.grad

@@ -1,6 +1,7 @@
 """The record: one typed line per cell. This is the only definition of the schema; docs/results.md explains each field.
 
-msgspec reads and writes the structs and names the field where a value is not what the schema says.
+msgspec reads and writes the structs and names the field where a value is not what the schema says. What belongs together is nested and is
+present together: `timed` exists only where the status is ok, `over_ranks` only over several ranks.
 """
 
 from __future__ import annotations
@@ -8,33 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 from typing import Annotated
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from longca.errors import unknown
+from longca.results.problem import Natural, NotNegative, Problem, Size, Split
 
-SCHEMA = 2  # raise it when a field changes its meaning, and convert older records in `schema.py`
+SCHEMA = 3  # raise it when a field changes its meaning, and convert older records in `schema.py`
 
 Milliseconds = Annotated[float, Meta(ge=1e-6, le=1e12)]  # a picosecond is no time of a kernel, and 30 years are not either
-Size = Annotated[int, Meta(ge=1, le=1 << 40)]
-Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
-Options = Annotated[str, Meta(pattern=r"^([^=,]+=-?\d{1,18}(,|$))*$")]  # of a method: stages=4,node=8
-Natural = Annotated[int, Meta(ge=0)]
-NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Gib = Annotated[float, Meta(ge=-1e6, le=1e9)]  # a library may free memory during a call, so a little under 0 was seen
 Speed = Annotated[float, Meta(gt=0, le=1e9)]
 Params = dict[str, int | float]
 
 
-class Word(StrEnum):
-    """An enum of words that hashes as fast as they do: journals of 50,000 records are grouped by them again and again."""
-
-    __hash__ = str.__hash__
-
-
-class Status(Word):
+class Status(StrEnum):
     """What became of a cell. Only `ok` has a time that counts."""
 
     OK = "ok"
@@ -49,54 +39,35 @@ class Status(Word):
     DOUBTFUL = "doubtful"  # given by readers to an `ok` record that contradicts itself; never written by a run
 
 
-OK, WRONG = Status.OK, Status.WRONG  # for loops over many records: a member of an enum is slow to reach
+OK, WRONG = Status.OK, Status.WRONG
 AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT, Status.DOUBTFUL)  # what the end of a run points out
 RETRIED = frozenset({*AT_FAULT, Status.OOM, Status.UNAVAILABLE})  # by `--retry failed`
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
 
 
-class Pass(Word):
-    FWD = "fwd"
-    BWD = "bwd"
-    BOTH = "fwd+bwd"
-
-    @property
-    def parts(self) -> tuple[Pass, ...]:
-        """The passes that it consists of."""
-        return (Pass.FWD, Pass.BWD) if self is Pass.BOTH else (self,)
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """The tensors that it computes."""
-        return {"fwd": ("out", "lse"), "bwd": TENSORS[2:], "fwd+bwd": TENSORS}[self.value]
-
-
-TENSORS = ("out", "lse", "dq", "dk", "dv", "dsinks")
-
-
-def parse_pass(name: str) -> Pass:
-    """The pass that a user typed."""
-    if name not in [pass_.value for pass_ in Pass]:
-        raise unknown("pass", name, [pass_.value for pass_ in Pass])
-    return Pass(name)
-
-
-class LevelName(Word):
+class LevelName(StrEnum):
     KERNEL = "kernel"
     SPARSE = "sparse"
     CP = "cp"
 
 
-class Times(Struct, frozen=True, gc=False):
-    """Milliseconds per call. `spread` is the relative half width of the median's 95 % interval; None for a single sample."""
+class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The times of a call in milliseconds, and what follows from them. `spread` is the relative half width of the median's 95 % interval;
+    None for a single sample."""
 
     median: Milliseconds
     p20: Milliseconds
     p80: Milliseconds
     samples: Annotated[list[Milliseconds], Meta(min_length=1)]
-    n: int = 0
+    tflops: Speed  # over many ranks of each of them
     spread: NotNegative | None = None
     stop: str = ""  # "target": known well enough; "budget": time ran out; "most": enough samples
+    noisy: bool = False
+    mfu: NotNegative | None = None  # share of the device's peak
+    call_ms: NotNegative | None = None  # how long the host was busy
+    host_bound: bool | None = None
+    nondeterministic: bool | None = None  # timed calls on the same inputs gave different bits
+    clock_mhz: NotNegative | None = None
 
 
 class TensorError(Struct, frozen=True, gc=False):
@@ -120,17 +91,33 @@ class TensorError(Struct, frozen=True, gc=False):
 Check = dict[str, TensorError]
 
 
-class Given(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What was asked for and no other field says: with it the same cell can be planned again."""
+class Memory(Struct, frozen=True, omit_defaults=True):
+    """Peak memory of a call above its inputs, on the rank that needs the most."""
 
-    params: Params = {}
-    distribution: str | None = None
-    packing: str | None = None
-    documents: bool = False  # document lengths were given; masks.jsonl has them
-    grad: bool = False  # a forward that was planned beside a backward
+    peak_gib: Gib
+    ranks: list[Gib] | None = None
 
 
-class Outcome(Struct, kw_only=True):
+class Energy(Struct, frozen=True, omit_defaults=True):
+    """Power beside the samples, and the energy of one call where it was measured."""
+
+    watts: NotNegative | None = None
+    joules: NotNegative | None = None
+
+
+class RankFigures(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What several ranks have besides a time. `imbalance` is of their work, `imbalance_ms` of their times."""
+
+    imbalance: NotNegative | None = None
+    mean_ms: NotNegative | None = None
+    imbalance_ms: NotNegative | None = None
+    bytes_sent: list[Natural] | None = None
+    wait_share: float | None = None
+    exposed_share: NotNegative | None = None  # of the time, that ranks wait for bytes under way
+    hidden_share: NotNegative | None = None  # of the time of transfers, that runs beside compute
+
+
+class Outcome(Struct, kw_only=True, omit_defaults=True):
     """What a worker or a group of ranks answers for one pass of one cell. A time exists only where the status is ok."""
 
     status: Status
@@ -143,30 +130,24 @@ class Outcome(Struct, kw_only=True):
     build_ms: NotNegative | None = None
     plan_ms: NotNegative | None = None
     compile_ms: NotNegative | None = None
-    ms: Times | None = None
-    noisy: bool | None = None
-    call_ms: NotNegative | None = None
-    host_bound: bool | None = None
-    nondeterministic: bool | None = None  # timed calls on the same inputs gave different bits
-    tflops: Speed | None = None
-    mfu: NotNegative | None = None
-    peak_gib: Gib | None = None
-    clock_mhz: NotNegative | None = None
-    watts: NotNegative | None = None
-    joules: NotNegative | None = None
-    # context parallelism
-    imbalance: NotNegative | None = None
-    mean_ms: NotNegative | None = None
-    imbalance_ms: NotNegative | None = None
-    bytes_sent: list[Natural] | None = None
-    peak_gib_ranks: list[Gib] | None = None
-    wait_share: float | None = None
-    exposed_share: NotNegative | None = None  # of the time, that ranks wait for bytes under way
-    hidden_share: NotNegative | None = None  # of the time of transfers, that runs beside compute
+    timed: Times | None = None
+    memory: Memory | None = None
+    energy: Energy | None = None
+    over_ranks: RankFigures | None = None
+
+
+class BuiltMask(Struct, frozen=True, omit_defaults=True):
+    """The mask that was measured. `params` has the drawn parameters too."""
+
+    digest: str
+    area: Natural
+    seqlen_q: Size
+    seqlen_k: Size
+    params: Params = {}
 
 
 class Record(Outcome, kw_only=True):
-    """One line of a journal: what was asked for, what it was measured with, and the outcome."""
+    """One line of a journal: the cell, what it was measured with, and the outcome."""
 
     schema: int
     key: str
@@ -174,75 +155,60 @@ class Record(Outcome, kw_only=True):
     level: LevelName
     kernel: str
     asked: str
-    mask: str
-    params: Params
-    mask_digest: str
-    seed: Natural
-    seqlen: Size
-    heads_q: Size
-    heads_kv: Size
-    head_dim: Size
-    head_dim_v: Size
-    dtype: str
-    deterministic: bool
-    pass_: Pass = field(name="pass")
-    source: str | None = None
-    seqlen_q: Size | None = None
-    seqlen_k: Size | None = None
-    given: Given = Given()
-    area: Natural | None = None
-    flops: Annotated[int, Meta(ge=1)] | None = None
-    versions: dict[str, str] | None = None  # packages, and `code`; None in records before schema 2
-    method: str | None = None
-    ranks: Ranks | None = None
-    grid: str | None = None
-    options: Options | None = None  # of the method, where they differ from its defaults
+    problem: Problem
+    built: BuiltMask
+    flops: Annotated[int, Meta(ge=1)]
+    versions: dict[str, str] | None = None  # packages, and `code`; None in records before code versions were kept
+    split: Split | None = None
     simulated: str | None = None
-    softcap: NotNegative = 0.0  # 0: scores are not capped
-    sinks: bool = False
-    scale: float = 0.0  # 0: 1/sqrt(head_dim)
+    planned_grad: bool = False  # of a forward that was planned beside a backward; `grad` is what ran
 
     def __post_init__(self) -> None:
-        if self.status is Status.OK and (self.ms is None or self.tflops is None or self.flops is None):
-            missing = next(name for name in ("ms", "tflops", "flops") if getattr(self, name) is None)
-            raise ValueError(f"the status is ok, but the record has no {missing}")
-        if self.heads_q % self.heads_kv:
-            raise ValueError(f"{self.heads_q} query heads are not a multiple of {self.heads_kv} KV heads")
+        if self.status is Status.OK and self.timed is None:
+            raise ValueError("the status is ok, but the record has no times")
 
     @property
     def ok(self) -> bool:
-        return self.status is OK
+        return self.status is Status.OK
+
+    @property
+    def measured(self) -> Problem:
+        """The problem with its drawn parameters, however its mask was asked for: together with the mask's digest, what was measured."""
+        params = tuple(sorted(self.built.params.items()))
+        return replace(self.problem, params=params, documents=None, distribution=None, packing=None)
 
     @property
     def times(self) -> Times:
         """The times of a record that has them: one whose status is ok."""
-        assert self.ms is not None
-        return self.ms
+        assert self.timed is not None
+        return self.timed
 
     @property
     def speed(self) -> float:
         """TFLOP/s of a record whose status is ok; over many ranks of each of them."""
-        assert self.tflops is not None
-        return self.tflops
+        return self.times.tflops
+
+    @property
+    def noisy(self) -> bool:
+        return self.timed is not None and self.timed.noisy
+
+    @property
+    def peak_gib(self) -> float | None:
+        return self.memory.peak_gib if self.memory else None
 
     @property
     def label(self) -> str:
         """The kernel with the variant that ran."""
-        return _label(self.kernel, self.variant) if self.variant else self.kernel
+        return f"{self.kernel}:{self.variant}" if self.variant else self.kernel
+
+    @property
+    def method(self) -> str | None:
+        return self.split.method if self.split else None
 
     @property
     def split_name(self) -> str:
         """The method with its grid and its options; empty on one device."""
-        return " ".join(part for part in (self.method, self.grid, self.options) if part) if self.method else ""
-
-    @property
-    def pattern_source(self) -> str:
-        return self.source or "random"
-
-
-@lru_cache(maxsize=1024)
-def _label(kernel: str, variant: str) -> str:
-    return f"{kernel}:{variant}"
+        return f"{self.split.method} {self.split.shape}" if self.split else ""
 
 
 class MaskEntry(Struct, kw_only=True):

@@ -8,25 +8,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter
 
 import msgspec
+from msgspec.structs import asdict
 
 from longca import masks as known_masks
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
 from longca.masks.by_name import words_in
-from longca.results.record import Environment, Environments, Given, LevelName, Masks, Pass, Record, Status
+from longca.results.problem import Pass, Problem
+from longca.results.record import Environment, LevelName, Masks, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
 
 STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
-SHAPE = ("heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "softcap", "sinks", "scale")
-_SKIPPED, _FWD = Status.SKIPPED, Pass.FWD  # looked up once: a member of an enum is slow to reach
-_shape = attrgetter(*SHAPE)
-_condition_fields = attrgetter("env", "level", "kernel", "method", "asked", "mask")
-USUAL_CLOCK = msgspec.structs.asdict(ClockSettings())
+USUAL_CLOCK = asdict(ClockSettings())
 
 
 def command(record: Record, environment: Environment, masks: Masks, seeds: Sequence[int] = ()) -> str:
@@ -35,54 +32,34 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
 
     Empty for a simulated record, which nobody measured, and where the given lengths are not known.
     """
-    return " ".join(part for part in Commands({record.env: environment}, masks).parts(record, seeds) if part)
-
-
-class Commands:
-    """The commands of many records, in a few parts that many of them share: what comes before, the kernel, the mask, the shape and the
-    passes, the conditions."""
-
-    def __init__(self, environments: Environments, masks: Masks) -> None:
-        self._environments, self._masks = environments, masks
-        self._conditions: dict[tuple[object, ...], str] = {}
-
-    def parts(self, record: Record, seeds: Sequence[int] = ()) -> tuple[str, ...]:
-        """The parts of a record's command, some of which may be empty; none where there is no command."""
-        if record.simulated:
-            return ()
-        environment, before = self._environments.get(record.env) or Environment(), ""
-        if record.given.documents:
-            lengths = documents_of(record, self._masks)
-            if lengths is None:  # a run would draw other lengths
-                return ()
-            step = {"mask": record.mask, "seqlen": record.seqlen, "seed": record.seed, "params": record.given.params, "documents": lengths}
-            before, mask = f"echo {shlex.quote(msgspec.json.encode(step).decode())} > {STEP} &&", f"--workload {STEP}"
-        else:
-            chosen = tuple(seeds) or (record.seed,)
-            mask = _mask_options(record.mask, record.seqlen, chosen, record.pattern_source, _given_options(record.given))
-        kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid, record.options)
-        options = _shape_options(_shape(record), _passes(record), record.deterministic)
-        return before, kernel, mask, options, self._conditions_of(record, environment)
-
-    def _conditions_of(self, record: Record, environment: Environment) -> str:
-        long = record.status is not _SKIPPED and record.seqlen > _longest_quadratic(environment.limits.get("quadratic"))
-        key = (long, _condition_fields(record))
-        conditions = self._conditions.get(key)
-        if conditions is None:
-            conditions = self._conditions[key] = _conditions(record, environment, long)
-        return conditions
+    if record.simulated:
+        return ""
+    problem, threads, words = record.problem, environment.threads, _kernel_options(record)
+    before = f"OMP_NUM_THREADS={shlex.quote(str(threads))} " if threads else ""
+    if problem.documents is not None:
+        lengths = problem.documents or documents_of(record, masks)
+        if not lengths:  # a run would draw other lengths
+            return ""
+        step = {"mask": problem.mask, "seqlen": problem.seqlen, "seed": problem.seed, "params": dict(problem.params), "documents": lengths}
+        before = f"echo {shlex.quote(msgspec.json.encode(step).decode())} > {STEP} && {before}"
+        words += ["--workload", STEP]
+    else:
+        words += _mask_options(problem, seeds or (problem.seed,))
+    words += [*shape_options(asdict(problem)), "--passes", _passes(record)]
+    words += ["--deterministic"] if problem.deterministic else []
+    return before + shlex.join([*words, *_conditions(record, environment)])
 
 
 def documents_of(record: Record, masks: Masks) -> list[int] | None:
     """The lengths of the record's documents; None for a mask without documents, or where the journal does not have them."""
-    entry = masks.get((record.mask_digest, record.mask))
+    entry = masks.get((record.built.digest, record.problem.mask))
     return None if entry is None else entry.documents
 
 
 def plugins_of(record: Record, environment: Environment) -> list[str]:
     """The files that the record's kernel, method or mask was loaded from, as the user typed them; placeholders for journals that do not
     keep them. A file without names is one that every rank loaded."""
-    on_ranks, in_mask = record.level is LevelName.CP, words_in(record.mask)
+    on_ranks, in_mask = record.level is LevelName.CP, words_in(record.problem.mask)
     own_masks = [file for file, names in environment.plugins.items() if in_mask & set(names)]
     files = [file for file, names in environment.plugins.items() if record.kernel in names or (on_ranks and not names) or file in own_masks]
     if set(files) - set(own_masks):
@@ -90,68 +67,52 @@ def plugins_of(record: Record, environment: Environment) -> list[str]:
     return own_masks + [f"FILE_WITH_{name}.py" for name in (*_foreign_kernel(record.kernel), *_foreign_method(record.method))]
 
 
-@lru_cache(maxsize=4096)
-def _kernel_options(
-    kernel: str, threads: str | int | None, method: str | None, ranks: int | None, grid: str | None, options: str | None
-) -> str:
-    prefix = f"OMP_NUM_THREADS={shlex.quote(str(threads))} " if threads else ""
-    split = ["--level", "cp", "--methods", str(method), "--nproc", str(ranks), "--grid", str(grid)] if method else []
-    if method and (told := _all_options(method, ranks or 1, options)):
-        split += ["--option", told]
-    return prefix + shlex.join(["longca", "run", *split, "--kernels", kernel])
+def _kernel_options(record: Record) -> list[str]:
+    words, split, ranks = ["longca", "run"], record.split, record.problem.ranks
+    if split:
+        words += ["--level", "cp", "--methods", split.method, "--nproc", str(ranks), "--grid", split.grid]
+        if told := _all_options(split.method, ranks, split.options):
+            words += ["--option", told]
+    return [*words, "--kernels", record.asked]
 
 
-def _all_options(method: str, ranks: int, options: str | None) -> str:
+def _all_options(method: str, ranks: int, options: str) -> str:
     """The options of a record, with those that it does not tell because they are the method's, where a run would choose others."""
     from longca.parallel import options as method_options
     from longca.parallel import registry as methods
 
     if method not in methods.names():
-        return options or ""
-    own, given = methods.get(method), method_options.parse(options or "")
+        return options
+    own, given = methods.get(method), method_options.parse(options)
     usual = {option.name: option.default for option in own.options}
     missing = {name: value for name in own.default_options(1, ranks, ranks) if name not in given and (value := usual[name]) is not None}
     return ",".join(f"{name}={value}" for name, value in sorted((given | missing).items()))
 
 
-@lru_cache(maxsize=4096)
-def _mask_options(mask: str, seqlen: int, seeds: tuple[int, ...], source: str, given: tuple[str, ...]) -> str:
-    chosen = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone would be how many
-    pattern = ["--source", source] if source != "random" else []
-    return shlex.join(["--masks", mask, "--seqlens", format_size(seqlen), "--seeds", chosen, *given, *pattern])
-
-
-def _given_options(given: Given) -> tuple[str, ...]:
-    if not given.params and not given.distribution and not given.packing:
-        return ()
-    words = [word for name, value in given.params.items() for word in ("--set", f"{name}={value}")]
-    words += ["--distribution", given.distribution] if given.distribution else []
-    words += ["--packing", given.packing] if given.packing else []
-    return tuple(words)
-
-
-@lru_cache(maxsize=4096)
-def _shape_options(values: tuple[object, ...], passes: str, deterministic: bool) -> str:
-    shape = dict(zip(SHAPE, values, strict=True))
-    return shlex.join([*shape_options(shape), "--passes", passes, *(["--deterministic"] if deterministic else [])])
+def _mask_options(problem: Problem, seeds: Sequence[int]) -> list[str]:
+    chosen = ["--seed", str(seeds[0])] if len(seeds) == 1 else ["--seeds", ",".join(map(str, seeds))]
+    words = ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen), *chosen]
+    words += [word for name, value in problem.params for word in ("--set", f"{name}={value}")]
+    words += ["--distribution", problem.distribution] if problem.distribution else []
+    words += ["--packing", problem.packing] if problem.packing else []
+    return words + (["--source", problem.source] if problem.source != "random" else [])
 
 
 def _passes(record: Record) -> str:
     """The passes to ask for: a forward of training is planned beside a backward."""
-    return "fwd,bwd" if record.given.grad and record.pass_ is _FWD else record.pass_.value
+    return "fwd,bwd" if record.planned_grad and record.problem.pass_ is Pass.FWD else record.problem.pass_.value
 
 
-def _conditions(record: Record, environment: Environment, long: bool) -> str:
-    """The options that do not depend on the record's shape. `long`: a kernel with quadratic memory runs only with --full."""
+def _conditions(record: Record, environment: Environment) -> list[str]:
+    """The options that do not depend on the record's shape. A kernel with quadratic memory runs on long sequences only with --full."""
     words = ["--device", "cpu"] if environment.on_cpu else []
-    if long and _quadratic(record.asked, record.mask):
+    long = record.status is not Status.SKIPPED and record.problem.seqlen > _longest_quadratic(environment.limits.get("quadratic"))
+    if long and _quadratic(record.asked, record.problem.mask):
         words.append("--full")
     words += _clock_options(environment)
-    words += [word for file in plugins_of(record, environment) for word in ("--plugin", file)]
-    return shlex.join(words)
+    return words + [word for file in plugins_of(record, environment) for word in ("--plugin", file)]
 
 
-@lru_cache(maxsize=1024)
 def _longest_quadratic(recorded: str | float | None) -> int:
     try:
         return parse_size(str(recorded or Limits().quadratic))
@@ -182,13 +143,11 @@ def _sample(mask: str) -> known_masks.AnyMask:
     return known_masks.build(mask, SAMPLE_LENGTH)
 
 
-@lru_cache(maxsize=1024)
 def _foreign_kernel(name: str) -> tuple[str, ...]:
     """The kernel's name if it does not come with LongCA."""
     return () if name in registry.classes() else (name,)
 
 
-@lru_cache(maxsize=1024)
 def _foreign_method(name: str | None) -> tuple[str, ...]:
     """The method's name if it does not come with LongCA."""
     from longca.parallel import registry as methods

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from longca.results.metrics import mean_speed
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
+from longca.results.problem import TENSORS, Pass
 from longca.results.ranking import entries, rank
-from longca.results.record import OK, TENSORS, WRONG, Pass
+from longca.results.record import OK, WRONG
 
 
 class Share(NamedTuple):
@@ -40,7 +41,7 @@ def counted(rows: Iterable[Row]) -> list[Row]:
 
 
 def peak_known(rows: Iterable[Row]) -> bool:
-    return any(row.record.mfu is not None for row in rows)
+    return any(row.record.timed and row.record.timed.mfu is not None for row in rows)
 
 
 def fastest_speeds(rows: Iterable[Row]) -> dict[Contest, float]:
@@ -62,7 +63,7 @@ def best_share(rows: Sequence[Row], fastest: Mapping[Contest, float] | None) -> 
     values: dict[Contest, list[tuple[float, float]]] = {}  # shares, each with its time
     for row in rows:
         if row.record.status is OK and row.same is None:
-            value = row.record.mfu if fastest is None else row.record.speed / fastest[row.contest._replace(seqlen=0)]
+            value = row.record.times.mfu if fastest is None else row.record.speed / fastest[row.contest._replace(seqlen=0)]
             if value is not None:
                 values.setdefault(row.contest, []).append((value, row.record.times.median))
     shares = [Share(mean_speed(*zip(*own, strict=True)), contest.seqlen) for contest, own in values.items()]
@@ -71,14 +72,14 @@ def best_share(rows: Sequence[Row], fastest: Mapping[Contest, float] | None) -> 
 
 def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
     """The rows of one length, and what is wrong at any length."""
-    return [row for row in rows if row.record.seqlen == seqlen or row.record.status is WRONG]
+    return [row for row in rows if row.record.problem.seqlen == seqlen or row.record.status is WRONG]
 
 
 def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
     """By panel the longest length at which anything was timed, and the rows of that length."""
     groups = {}
     for panel, group in grouped(rows, lambda row: row.panel).items():
-        longest = max(row.record.seqlen for row in [row for row in group if row.record.ok] or group)
+        longest = max(row.record.problem.seqlen for row in [row for row in group if row.record.ok] or group)
         groups[panel] = longest, at_length(group, longest)
     return groups
 
@@ -104,7 +105,7 @@ def common_length(rows: Iterable[Row]) -> int | None:
     panels: dict[int, set[str]] = {}
     for row in rows:
         if row.record.ok:
-            panels.setdefault(row.record.seqlen, set()).add(row.panel)
+            panels.setdefault(row.record.problem.seqlen, set()).add(row.panel)
     return max(panels, key=lambda seqlen: (len(panels[seqlen]), seqlen), default=None)
 
 
@@ -116,7 +117,7 @@ def worst_error(rows: Iterable[Row]) -> WorstError | None:
         record = row.record
         check, status = record.check, record.status
         if check and (status is OK or status is WRONG):
-            for name in TENSORS if status is WRONG else _TENSORS[record.pass_]:
+            for name in TENSORS if status is WRONG else _TENSORS[record.problem.pass_]:
                 error = check.get(name)
                 if error is not None and error.allowed is not None and (share := error.share) > worst_share:
                     worst, worst_share = (name, row), share

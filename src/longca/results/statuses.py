@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 
 from longca.results.naming import Row
-from longca.results.record import NEVER_RAN, Record, Status, Word
+from longca.results.record import NEVER_RAN, Record, Status
 
 LETTERS = {
     Status.SKIPPED: "L",
@@ -45,7 +46,7 @@ def why(rows: Iterable[Row]) -> str:
     return WORDS[row.record.status] if row else NOT_RUN
 
 
-class Coverage(Word):
+class Coverage(StrEnum):
     """The states of a coverage board, as they are explained to readers."""
 
     MEASURED = "measured"

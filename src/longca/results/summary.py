@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
+from longca.results.problem import Pass
 from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank, rank_rows
-from longca.results.record import OK, Pass, Record, Status
+from longca.results.record import OK, Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import SpeedUnit, Table, speed_unit
 from longca.text import format_size, plural, printable
@@ -98,8 +99,8 @@ def typical_speeds(rows: Sequence[Row], unit: SpeedUnit) -> dict[str, str]:
     """Returns by line the result in one contest: the speed (`~`: noisy) and of how many masks, or its statuses."""
     statuses: dict[str, dict[str, str]] = {}
     for row in rows:
-        statuses.setdefault(row.line, {})[row.record.mask_digest] = row.record.status.value
-    found = entries(rows, rows[0].record.pass_)
+        statuses.setdefault(row.line, {})[row.record.built.digest] = row.record.status.value
+    found = entries(rows, rows[0].record.problem.pass_)
     ranking = rank(found)
     return {entry.line: _typical(entry, statuses[entry.line], ranking, unit) for entry in found}
 
@@ -135,12 +136,12 @@ def _pattern(reason: str) -> str:
 
 def failures(rows: Sequence[Row]) -> list[Failure]:
     """Why rows have no time that counts, by line and reason."""
-    failed, lengths = [row for row in rows if row.record.status is not OK], sorted({row.record.seqlen for row in rows})
+    failed, lengths = [row for row in rows if row.record.status is not OK], sorted({row.record.problem.seqlen for row in rows})
     groups = grouped(failed, lambda row: (row.line, row.record.status, _pattern(row.record.reason)))
     answers = []
     for (line, status, pattern), group in groups.items():
-        longest = max(group, key=lambda row: row.record.seqlen).record
-        own, ran = {row.record.seqlen for row in group}, {row.record.pass_ for row in group}
+        longest = max(group, key=lambda row: row.record.problem.seqlen).record
+        own, ran = {row.record.problem.seqlen for row in group}, {row.record.problem.pass_ for row in group}
         passes = [pass_ for pass_ in Pass if pass_ in ran]
         example = len({row.record.reason for row in group}) > 1
         reason = printable(longest.reason) or WORDS[status]
@@ -164,7 +165,7 @@ def counts(records: Iterable[Record]) -> str:
 
 def host_bound_note(records: Iterable[Record]) -> str:
     """A sentence on times in which the host may be included; empty where there are none."""
-    timed = [record.host_bound for record in records if record.status is Status.OK]
+    timed = [record.times.host_bound for record in records if record.ok]
     if not (bound := sum(map(bool, timed))):
         return ""
     verb = "is" if bound == 1 else "are"

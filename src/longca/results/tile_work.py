@@ -11,7 +11,8 @@ from longca.kernels.base import Case
 from longca.masks import AnyMask, Mask
 from longca.results.limits import LONGEST, covered, tile_rows
 from longca.results.metrics import flops_of, pairs
-from longca.results.record import Masks, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Masks, Record
 
 _SHARES: dict[tuple[str, int], float] = {}  # by the digest of a mask, which says all that it shows, and the rows of a tile
 
@@ -24,15 +25,19 @@ class TileWork:
 
     def __init__(self, entries: Masks, records: Iterable[Record]) -> None:
         self._masks = {digest: entry for (digest, _), entry in entries.items()}  # the same under any name
-        self._by_tiles = all(record.mask_digest in self._masks for record in records)
+        self._by_tiles = all(record.built.digest in self._masks for record in records)
 
     def of_record(self, record: Record) -> float:
         """The work of a record whose status is ok."""
-        visible = (record.flops or 0) / flops_of(1, record.head_dim, record.head_dim_v, record.pass_)
+        visible = (record.flops or 0) / flops_of(1, record.problem.head_dim, record.problem.head_dim_v, record.problem.pass_)
         work = 0.0
-        for part in record.pass_.parts:
-            rows = tile_rows(part, record.heads_q, record.heads_kv)
-            work += flops_of(1, record.head_dim, record.head_dim_v, part) * visible / self._share_of_digest(record.mask_digest, rows)
+        for part in record.problem.pass_.parts:
+            rows = tile_rows(part, record.problem.heads_q, record.problem.heads_kv)
+            work += (
+                flops_of(1, record.problem.head_dim, record.problem.head_dim_v, part)
+                * visible
+                / self._share_of_digest(record.built.digest, rows)
+            )
         return work
 
     def of_mask(self, mask: AnyMask, case: Case, pass_: Pass) -> float:

@@ -8,7 +8,6 @@ from statistics import median
 from typing import NamedTuple
 
 from longca.errors import BadInput, Refused
-from longca.kernels.base import Case
 from longca.masks import Mask
 from longca.parallel import options, registry
 from longca.parallel.method import Plan
@@ -37,7 +36,7 @@ def against(place: Path, cluster: Cluster) -> list[Pair]:
     if not folders:
         raise BadInput(f"{place} holds no journal; give a folder that `longca run --level cp` wrote.")
     results = read_all(tuple(folders))
-    pairs = [Pair(record, predict(programs, cluster, record.pass_).ms) for record, programs in recorded(results, measured(results))]
+    pairs = [Pair(record, predict(programs, cluster, record.problem.pass_).ms) for record, programs in recorded(results, measured(results))]
     if not pairs:
         raise BadInput(f"no record in {place} is of a method and mask that can be simulated; give measured records of the level cp.")
     return pairs
@@ -48,12 +47,18 @@ def measured(results: Results) -> list[Record]:
     return [record for record in results.records if record.ok and record.method and not record.simulated]
 
 
+def measured_names(record: Record) -> dict[str, str | int]:
+    """What a measured record is of: the method, its grid and ranks, mask, tokens and pass."""
+    problem, split = record.problem, record.split
+    names: dict[str, str | int] = {"method": split.method if split else "", "grid": split.grid if split else "", "ranks": problem.ranks}
+    return names | {"mask": problem.mask, "seqlen": problem.seqlen, "pass": problem.pass_.value}
+
+
 def recorded(results: Results, records: Sequence[Record]) -> Iterator[tuple[Record, Programs]]:
     """Each record with the programs of its ranks, where they can be recorded."""
     known = dict[tuple[object, ...], Programs]()
     for record in records:
-        split = (record.method, record.grid, record.ranks, record.options, record.asked, record.grad)
-        key = (*split, record.mask_digest, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
+        key = record.split, record.asked, record.grad, record.built.digest, record.problem.every_pass, record.problem.ranks
         if key not in known:
             plan = _plan(record, results)
             if plan is None:
@@ -64,16 +69,15 @@ def recorded(results: Results, records: Sequence[Record]) -> Iterator[tuple[Reco
 
 
 def _plan(record: Record, results: Results) -> Plan | None:
-    entry = results.masks.get((record.mask_digest, record.mask))
-    if entry is None or entry.bands is None or record.method not in registry.names():
+    entry = results.masks.get((record.built.digest, record.problem.mask))
+    split = record.split
+    if entry is None or entry.bands is None or split is None or split.method not in registry.names():
         return None
     mask = Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands, documents=entry.documents)
-    shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
-    environment = results.environment(record)
-    case = Case(mask.seqlen_q, mask.seqlen_k, *shape, "cpu" if environment.on_cpu else "cuda", backward=record.grad)
+    case = record.problem.case(mask, "cpu" if results.environment(record).on_cpu else "cuda", record.grad)
     try:
-        split = (record.ranks or 1, record.grid or "", record.asked)
-        return registry.plan(record.method, mask, case, *split, options=options.parse(record.options or ""))
+        ranks = record.problem.ranks
+        return registry.plan(split.method, mask, case, ranks, split.grid, record.asked, options=options.parse(split.options))
     except Refused:
         return None
 

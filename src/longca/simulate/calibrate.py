@@ -17,8 +17,9 @@ from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
 from longca.results.files import TRANSFERS
 from longca.results.metrics import flops_of
+from longca.results.problem import Pass
 from longca.results.reading import Results, read_all
-from longca.results.record import Pass, Record
+from longca.results.record import Record
 from longca.simulate.against import measured, recorded
 from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import backward_bytes
@@ -96,7 +97,7 @@ def _compute(results: Results, compute: Compute, kernel: str) -> tuple[Compute, 
     chosen = [record for record in records if not kernel or record.label == kernel or record.kernel == kernel]
     fits: list[Fit] = []
     for pass_, field in ((Pass.FWD, "forward_tflops"), (Pass.BWD, "backward_tflops")):
-        best = _fastest([record for record in chosen if record.pass_ is pass_])
+        best = _fastest([record for record in chosen if record.problem.pass_ is pass_])
         features = [(record, pairs) for record in best if (pairs := _pairs(record, results, compute)) is not None]
         if len(features) < FEWEST:
             continue
@@ -113,7 +114,15 @@ def _fastest(records: Iterable[Record]) -> list[Record]:
     """Of each mask, length and shape the fastest record: methods run the kernel that is best for a mask."""
     best: dict[tuple[object, ...], Record] = {}
     for record in records:
-        key = (record.mask_digest, record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
+        key = (
+            record.built.digest,
+            record.problem.seqlen,
+            record.problem.heads_q,
+            record.problem.heads_kv,
+            record.problem.head_dim,
+            record.problem.head_dim_v,
+            record.problem.dtype,
+        )
         if key not in best or record.times.median < best[key].times.median:
             best[key] = record
     return list(best.values())
@@ -121,7 +130,7 @@ def _fastest(records: Iterable[Record]) -> list[Record]:
 
 def _pairs(record: Record, results: Results, compute: Compute) -> int | None:
     """The pairs of one head that a record's kernel computes; None for block patterns and masks that the journal does not hold."""
-    entry = results.masks.get((record.mask_digest, record.mask))
+    entry = results.masks.get((record.built.digest, record.problem.mask))
     if entry is None or not entry.bands:
         return None
     if not compute.skips_tiles:
@@ -133,10 +142,12 @@ def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[floa
     """TFLOP/s over computed pairs and, of a backward, GB/s of what it moves for each row and head: least squares of relative errors.
     `half_rows` and `launch_us` are not fitted: calls of kernels are long."""
     seconds = np.array([record.times.median * 1e-3 for record, _ in features])
-    work = np.array([flops_of(pairs * r.heads_q, r.head_dim, r.head_dim_v, pass_) for r, pairs in features], float)
+    work = np.array([flops_of(pairs * r.problem.heads_q, r.problem.head_dim, r.problem.head_dim_v, pass_) for r, pairs in features], float)
     columns = [work / 1e12]
     if pass_ is Pass.BWD:
-        columns.append(np.array([backward_bytes(r.seqlen_q or r.seqlen, r.heads_q, r.head_dim, r.dtype) / 1e9 for r, _ in features]))
+        columns.append(
+            np.array([backward_bytes(r.built.seqlen_q, r.problem.heads_q, r.problem.head_dim, r.problem.dtype) / 1e9 for r, _ in features])
+        )
     matrix = np.stack(columns, 1) / seconds[:, None]
     solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     if len(solution) > 1 and solution[1] <= 0:  # rows cost nothing that can be told from the tiles
@@ -164,14 +175,14 @@ def _fit_cores(results: Results, cluster: Cluster) -> tuple[Cluster, list[Fit]]:
     """Returns how many cores the ranks have, from one to those of the machine: the number with median error 0 in records on the fewest
     ranks. Busy cores share memory and clocks, so it is smaller than their count."""
     records = measured(results)
-    fewest = min((record.ranks or 1 for record in records), default=0)
-    chosen = list(recorded(results, [record for record in records if record.ranks == fewest]))
+    fewest = min((record.problem.ranks for record in records), default=0)
+    chosen = list(recorded(results, [record for record in records if record.problem.ranks == fewest]))
     if len(chosen) < FEWEST:
         return cluster, []
 
     def errors(cores: float) -> list[float]:
         tried = replace(cluster, cores=cores)
-        return [predict(programs, tried, record.pass_).ms / record.times.median - 1 for record, programs in chosen]
+        return [predict(programs, tried, record.problem.pass_).ms / record.times.median - 1 for record, programs in chosen]
 
     low, high = 1.0, max(1.0, *(float(results.environment(record).cores or 1) for record, _ in chosen))
     for _ in range(HALVINGS):

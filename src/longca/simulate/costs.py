@@ -6,7 +6,7 @@ from longca.kernels.base import BYTES
 from longca.parallel.comm.base import AttentionCall
 from longca.parallel.cuts import TILE
 from longca.results.metrics import flops_of
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.simulate.cluster import Compute
 
 FP32 = 4  # bytes of a value in a sum

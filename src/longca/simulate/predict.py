@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longca.results.metrics import flops, imbalance, tflops
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.simulate import programs as recorded
 from longca.simulate.cluster import Cluster
 from longca.simulate.programs import Programs, pairs

@@ -13,7 +13,7 @@ from longca.parallel.comm.trace import Event
 from longca.parallel.kernel_requirements import refuse_calls
 from longca.parallel.method import Plan
 from longca.parallel.recording import RankProgram, mirrored, record, twin_of
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.simulate.forked import MANY_RANKS, map_forked
 from longca.simulate.request import plan_job
 

@@ -12,7 +12,7 @@ from longca.bench.many_devices.grids import grid_of, has_a_choice
 from longca.bench.many_devices.level import methods_of
 from longca.bench.many_devices.options import options_of, refuse_options
 from longca.bench.many_devices.plan import plan_of
-from longca.bench.plan.cell import Cell, Split
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import make_cells, mask_of
 from longca.bench.plan.suite import Suite, check
 from longca.errors import BadInput, Refused, Unavailable
@@ -21,6 +21,7 @@ from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import Method, Plan
+from longca.results.problem import Split
 from longca.results.record import LevelName
 from longca.text import parse_size
 
@@ -68,7 +69,7 @@ class Request:
                     grids = [Grid.parse(grid) for grid in self._grids(method, suite, case, ranks)]
                     chosen = self._with_choices(method, suite)
                     settled = dict.fromkeys(each for grid in grids for each in options_of(method, case, grid, chosen, self.per_node))
-                    cells += [replace(cell, split=Split(method.name, ranks, *each)) for each in settled]
+                    cells += [replace(cell.with_problem(ranks=ranks), split=Split(method.name, *each)) for each in settled]
         return cells
 
     def _with_choices(self, method: Method, suite: Suite) -> Suite:

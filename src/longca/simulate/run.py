@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from longca.errors import BadInput, Refused
 from longca.parallel.grid import Grid
 from longca.results.journal import Journal
 from longca.results.metrics import GIB, peak
-from longca.results.record import Environment, Outcome, Record, Status, Times
+from longca.results.record import Environment, Memory, Outcome, RankFigures, Record, Status, Times
 from longca.simulate.cluster import Cluster
 from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.predict import Prediction, predict
@@ -46,7 +46,7 @@ def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) ->
     few plans, ranks and passes of each."""
     _refuse_dtypes(request, cluster)
     jobs: list[Job] = [(cells, cluster, tuple(watched)) for cells in jobs_of(request.cells())]
-    ranks = sum(cells[0].split.ranks for cells, _, _ in jobs if cells[0].split is not None)
+    ranks = sum(cells[0].problem.ranks for cells, _, _ in jobs if cells[0].split is not None)
     if ranks < MANY_RANKS or len(jobs) < cores():
         for job in jobs:
             yield from simulate_job(job)
@@ -76,8 +76,8 @@ def _refuse_dtypes(request: Request, cluster: Cluster) -> None:
 
 def _length(job: Job) -> int:
     """About how long a job takes beside others: a rank has an event or two for each rank of its ring."""
-    split = job[0][0].split
-    return 0 if split is None else split.ranks * Grid.parse(split.grid).ring
+    cell = job[0][0]
+    return 0 if cell.split is None else cell.problem.ranks * Grid.parse(cell.split.grid).ring
 
 
 def simulate_job(job: Job) -> list[Simulated]:
@@ -88,34 +88,42 @@ def simulate_job(job: Job) -> list[Simulated]:
         return [Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(programs)), None) for cell in cells]
 
     def simulated(cell: Cell) -> Simulated:
-        most = max(programs.peaks(cell.pass_))
+        most = max(programs.peaks(cell.problem.pass_))
         if most > cluster.memory_gib * GIB:
             reason = f"a rank holds {most / GIB:.1f} GiB, and a GPU has {cluster.memory_gib:g}"
             return Simulated(cell, Outcome(status=Status.OOM, reason=reason), None)
-        prediction = predict(programs, cluster, cell.pass_, watched)
+        prediction = predict(programs, cluster, cell.problem.pass_, watched)
         return Simulated(cell, _outcome(prediction, cluster, cell), prediction)
 
     return list(map(simulated, cells) if programs.plan.ranks < MANY_RANKS else map_forked(simulated, cells))
 
 
 def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:
-    ms, error = prediction.ms, cluster.error_of(cell.mask)
-    limit = peak(cluster.device, cell.dtype)
+    ms, error = prediction.ms, cluster.error_of(cell.problem.mask)
+    limit = peak(cluster.device, cell.problem.dtype)
     peaks = [size / GIB for size in prediction.peaks]
     return Outcome(
         status=Status.OK,
-        ms=Times(ms, ms / (1 + error), ms * (1 + error), [ms], 1, error or None, "simulated"),
-        tflops=prediction.tflops,
-        mfu=None if limit is None else prediction.tflops / limit,
-        peak_gib=max(peaks),
-        imbalance=prediction.imbalance,
-        mean_ms=prediction.mean_ms,
-        imbalance_ms=ms / prediction.mean_ms if prediction.mean_ms else 1.0,
-        bytes_sent=prediction.sent_bytes,
-        peak_gib_ranks=peaks,
-        wait_share=min(1.0, prediction.exposed_share + prediction.late_share),
-        exposed_share=prediction.exposed_share,
-        hidden_share=prediction.hidden_share,
+        timed=Times(
+            median=ms,
+            p20=ms / (1 + error),
+            p80=ms * (1 + error),
+            samples=[ms],
+            tflops=prediction.tflops,
+            spread=error or None,
+            stop="simulated",
+            mfu=None if limit is None else prediction.tflops / limit,
+        ),
+        memory=Memory(max(peaks), peaks),
+        over_ranks=RankFigures(
+            imbalance=prediction.imbalance,
+            mean_ms=prediction.mean_ms,
+            imbalance_ms=ms / prediction.mean_ms if prediction.mean_ms else 1.0,
+            bytes_sent=prediction.sent_bytes,
+            wait_share=min(1.0, prediction.exposed_share + prediction.late_share),
+            exposed_share=prediction.exposed_share,
+            hidden_share=prediction.hidden_share,
+        ),
     )
 
 
@@ -137,14 +145,12 @@ def planned(request: Request, name: str, cluster: Cluster) -> dict[Cell, Planned
     return {entry.cell: entry for entry in plan(request.cells(), f"simulated {name}", versions)}
 
 
-def write(
-    request: Request, name: str, cluster: Cluster, results: Sequence[Simulated], out: Path, say: Callable[[str], None] = lambda text: None
-) -> list[Record]:
+def write(request: Request, name: str, cluster: Cluster, results: Sequence[Simulated], out: Path) -> list[Record]:
     """Adds the records to a journal and returns them; what another model of this cluster wrote there before stays beside them."""
     entries, setting = planned(request, name, cluster), environment(cluster, request)
     label = fingerprint(replace(setting, date=None))[:10]
     records = []
-    with Journal(out, say) as journal:
+    with Journal(out) as journal:
         journal.add_environment(label, setting)
         for result in results:
             if entry := entries.get(result.cell):

@@ -9,7 +9,7 @@ from typing import Any
 from longca.bench.plan.cell import Cell
 from longca.errors import Refused
 from longca.results.metrics import imbalance
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.simulate.programs import Programs, messages, pairs, record_job, sent_by_link
 from longca.simulate.request import Request, jobs_of
 
@@ -55,11 +55,19 @@ def rows(request: Request) -> Iterator[Row]:
 
 def _names(cell: Cell) -> tuple[str, str, str, int, str, int, str]:
     assert cell.split is not None
-    return cell.split.method, cell.split.grid, cell.split.options, cell.split.ranks, cell.mask_title, cell.seqlen, cell.pass_.value
+    return (
+        cell.split.method,
+        cell.split.grid,
+        cell.split.options,
+        cell.problem.ranks,
+        cell.problem.mask_title,
+        cell.problem.seqlen,
+        cell.problem.pass_.value,
+    )
 
 
 def _row(cell: Cell, programs: Programs, per_node: int) -> Row:
-    events = programs.events(Pass(cell.pass_))
+    events = programs.events(Pass(cell.problem.pass_))
     links = [sent_by_link(rank, number // per_node, per_node) for number, rank in enumerate(events)]
     calls = [[event.call for event in rank if event.call is not None] for rank in events]
     tiles = [sum(call.tiles * call.heads_q for call in rank) for rank in calls]
@@ -70,7 +78,7 @@ def _row(cell: Cell, programs: Programs, per_node: int) -> Row:
         between_bytes=max(between for _, between in links),
         mean_bytes=sum(map(sum, links)) / len(links),
         messages=max(map(messages, events)),
-        peak_bytes=max(programs.peaks(cell.pass_)),
+        peak_bytes=max(programs.peaks(cell.problem.pass_)),
         attention_calls=max(map(len, calls)),
         pairs=max(work),
         tiles=max(tiles),

@@ -15,7 +15,7 @@ from longca import masks
 from longca.bench.plan.suite import read_toml
 from longca.kernels.base import Case
 from longca.parallel import registry
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.simulate.cluster import DENSE, SHAPE, Cluster
 from longca.simulate.forked import map_forked
 from longca.simulate.predict import predict

@@ -10,7 +10,7 @@ from longca.bench.check.timed_calls import compare_calls
 from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs, make
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 
 def calls_of(case: Case, name: str = "torch:plain") -> tuple[Calls, Inputs]:

@@ -18,7 +18,7 @@ from longca.bench.many_devices.rank_job import ProgramSubject
 from longca.kernels import inputs, registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
 from longca.parallel.comm.null import NullComm
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 MASK, CASE = masks.causal(20), Case(20, 20, 2, 1, 8, 8, "fp32")
 Mode = tuple[str, bool]  # of a call: its pass, and whether gradients are recorded

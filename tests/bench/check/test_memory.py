@@ -25,14 +25,15 @@ from longca.bench.check.reference import DATA_SETS, Reference, data, home, refer
 from longca.bench.one_device import job as one_job
 from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
-from longca.bench.plan.cell import Cell
 from longca.errors import NoMemory
 from longca.kernels import inputs as inputs_module
 from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.processes import host_memory
-from longca.results.record import Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Status
 from longca.results.settings import ClockSettings
+from made_cells import make_cell
 
 TOKENS, HEADS, SIZE, SIZE_V = 768, 8, 32, 24
 UNIT = 4 * TOKENS * HEADS * (SIZE + SIZE_V) * 2  # bytes of q, k, v, dout, out, dq, dk and dv in bf16
@@ -222,7 +223,7 @@ def test_a_timed_cell_takes_no_more_than_its_check(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(checks, "_nan", OneEach().made)
     mask, case = shape()
     cell = {"kernel": "quiet", "mask": "causal", "seqlen": TOKENS, "heads_q": HEADS, "heads_kv": HEADS, "head_dim": SIZE}
-    cells = [Cell(**cell, head_dim_v=SIZE_V, dtype="bf16", pass_=pass_) for pass_ in Pass]
+    cells = [make_cell(**cell, head_dim_v=SIZE_V, dtype="bf16", pass_=pass_) for pass_ in Pass]
     session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
     session.configure(job)
     with peak_of("cpu") as peak:

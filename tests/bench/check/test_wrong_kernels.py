@@ -18,14 +18,15 @@ from longca.bench.check.verdict import KEPT, UNSTEADY, Verdict
 from longca.bench.one_device import job as one_job
 from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
-from longca.bench.plan.cell import Cell
 from longca.bench.run.outcomes import CellFailed, failure
 from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.masks import Mask
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
+from made_cells import make_cell
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
@@ -115,7 +116,7 @@ def by_run(name: str, found: Found) -> str:
 def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str, grad: bool = True) -> dict[Pass, Outcome]:
     """The outcomes of a job with a causal mask; without `grad`, of a forward alone."""
     shape = dict(seqlen=mask.seqlen_q, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype=dtype)
-    cells = [Cell(kernel=name, mask="causal", pass_=pass_, grad=grad, **shape) for pass_ in passes]
+    cells = [make_cell(kernel=name, mask="causal", pass_=pass_, grad=grad, **shape) for pass_ in passes]
     session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
     session.configure(job)
     try:

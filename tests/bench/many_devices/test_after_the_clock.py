@@ -16,8 +16,9 @@ from longca.cli import main
 from longca.kernels import registry as kernels
 from longca.parallel import registry as methods
 from longca.parallel.comm.local import World
+from longca.results.problem import Pass
 from longca.results.reading import read
-from longca.results.record import LevelName, Outcome, Pass, Status
+from longca.results.record import LevelName, Outcome, Status
 from longca.results.settings import ClockSettings
 
 WRONG_METHODS = Path(__file__).parent / "wrong" / "methods.py"

@@ -30,7 +30,8 @@ from longca.kernels.inputs import Inputs
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.local import World
 from longca.processes.ranks import RankFailed
-from longca.results.record import LevelName, Pass, Record, Status, TensorError
+from longca.results.problem import Pass
+from longca.results.record import LevelName, Record, Status, TensorError
 from longca.results.settings import ClockSettings
 from longca.text import format_duration, format_size
 
@@ -146,7 +147,7 @@ def job_and_ranks(
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: ScriptedGroup, model: str = "a CPU") -> dict[Pass, Record]:
     job, ranks = job_and_ranks(tmp_path, monkeypatch, group, model=model)
     found = dict(outcomes(job, ranks))
-    return {entry.cell.pass_: make_record(entry, found[entry.cell.pass_], "here") for entry in job.planned}
+    return {entry.cell.problem.pass_: make_record(entry, found[entry.cell.problem.pass_], "here") for entry in job.planned}
 
 
 def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +228,7 @@ def test_a_method_that_is_silent_for_long_is_named_once(tmp_path: Path, monkeypa
         assert len(said) == count
     cell, deadline = job.cell, format_duration(SUITE.limits.build_s)
     assert cell.split is not None
-    name = f"{cell.split.method} {cell.split.grid} {cell.kernel} on {cell.mask}, {format_size(cell.seqlen)} tokens"
+    name = f"{cell.split.method} {cell.split.grid} {cell.kernel} on {cell.problem.mask}, {format_size(cell.problem.seqlen)} tokens"
     assert said[0] == f"waiting for {name}: preparation or the first call takes more than 10 s; its deadline is {deadline}."
 
 

@@ -13,7 +13,8 @@ from longca.bench.plan import suite as suites
 from longca.cli import main
 from longca.errors import BadInput, Refused
 from longca.parallel import registry
-from longca.results.record import LevelName, Pass
+from longca.results.problem import Pass
+from longca.results.record import LevelName
 
 SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 PLAIN = suites.Suite(

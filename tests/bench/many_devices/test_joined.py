@@ -57,7 +57,7 @@ class Started:
 
 
 def records_of(folder: Path) -> dict[tuple[str | None, str], Record]:
-    return {(record.method, record.pass_.value): record for record in read(folder).records}
+    return {(record.method, record.problem.pass_.value): record for record in read(folder).records}
 
 
 def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
         ended = Started(tmp_path, ["--methods", "ring_p2p", *QUICK, "--passes", "fwd", "--out", str(out)]).ended()
         assert [code for code, _ in ended] == [0, 0], ended
     (record,) = records_of(out).values()
-    assert (record.status, record.ranks) == (Status.OK, 2), record.reason
+    assert (record.status, record.problem.ranks) == (Status.OK, 2), record.reason
 
 
 @pytest.mark.parametrize("name", [pytest.param("SIGINT", marks=pytest.mark.slow), "SIGTERM"])

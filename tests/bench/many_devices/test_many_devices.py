@@ -27,8 +27,9 @@ from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.processes.ranks import RankFailed
 from longca.results.metrics import imbalance
+from longca.results.problem import Pass
 from longca.results.reading import read
-from longca.results.record import LevelName, Pass, Record, Status
+from longca.results.record import LevelName, Record, Status
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 QUICK = [*SHAPE, "--budget", "0.02"]
@@ -41,7 +42,7 @@ def _this_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def records_of(folder: Path) -> dict[tuple[str | None, str], Record]:
-    return {(record.method, record.pass_.value): record for record in read(folder).records}
+    return {(record.method, record.problem.pass_.value): record for record in read(folder).records}
 
 
 def by_method(folder: Path) -> dict[str | None, Record]:
@@ -55,7 +56,7 @@ def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.Ca
     assert set(found) == {(method, which) for method in ("usp", "magi") for which in ("fwd", "bwd")}
     for (method, which), record in found.items():
         assert record.status == "ok", record.reason
-        assert (record.level, record.ranks, record.grid) == ("cp", 4, "2x2" if method == "usp" else "1x4")
+        assert (record.level, record.problem.ranks, record.grid) == ("cp", 4, "2x2" if method == "usp" else "1x4")
         assert set(record.check) == {"out", "lse", "dq", "dk", "dv"}
         assert len(record.bytes_sent) == 4
         assert sum(record.bytes_sent) > 0
@@ -82,8 +83,8 @@ def test_block_patterns_are_checked_and_timed_on_real_ranks(tmp_path: Path) -> N
     for record in found.values():
         assert (record.level, record.status) == ("cp", "ok"), record.reason
         assert set(record.check) == {"out", "lse", "dq", "dk", "dv"}
-        assert (record.mask_digest, record.area) == (mask.digest, mask.area)
-        assert record.flops == 4 * mask.area * 2 * 32 * (1 if record.pass_ is Pass.FWD else 2.5)
+        assert (record.built.digest, record.built.area) == (mask.digest, mask.area)
+        assert record.flops == 4 * mask.area * 2 * 32 * (1 if record.problem.pass_ is Pass.FWD else 2.5)
         assert 1 <= record.imbalance < 1.5
     own = [64 + 13, 128, 128, 128]  # eight blocks for four ranks, the last of 13 tokens
     assert found["ring_allgather", "fwd"].bytes_sent == [3 * length * 2 * 4 * 32 * 4 for length in own]
@@ -108,7 +109,7 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
     assert "out is off" in found["forgets"].reason
     assert "rank 1 did not answer within 8 s" in found["hangs"].reason
     assert "waiting for Godot" in found["hangs"].reason
-    assert all(record.ms is None and record.wait_share is None for method, record in found.items() if method != "plain_ring")
+    assert all(record.timed is None and record.wait_share is None for method, record in found.items() if method != "plain_ring")
 
 
 CP = suites.Suite(level=LevelName.CP, kernels=("torch:chunked",), nproc=2, masks=("causal",), seqlens=("64",), heads=("2:1",))

@@ -7,12 +7,13 @@ import pytest
 import longca
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.plan import suite as suites
-from longca.bench.plan.cell import Split, fingerprint
+from longca.bench.plan.cell import fingerprint
 from longca.cli import main
 from longca.errors import BadInput
 from longca.results import reproduce
+from longca.results.problem import Pass, Split
 from longca.results.reading import read
-from longca.results.record import LevelName, Pass
+from longca.results.record import LevelName
 
 SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 PLAIN = suites.Suite(
@@ -60,8 +61,8 @@ def test_relays_are_used_where_a_job_has_several_nodes(monkeypatch: pytest.Monke
 
 
 def test_keys_of_cells_without_options_are_those_of_before() -> None:
-    assert fingerprint(Split("magi", 8, "1x8")) == fingerprint({"method": "magi", "ranks": 8, "grid": "1x8"})
-    assert fingerprint(Split("magi", 8, "1x8", "stages=4")) != fingerprint(Split("magi", 8, "1x8"))
+    assert fingerprint(Split("magi", "1x8")) == fingerprint({"method": "magi", "ranks": 8, "grid": "1x8"})
+    assert fingerprint(Split("magi", "1x8", "stages=4")) != fingerprint(Split("magi", "1x8"))
 
 
 @pytest.mark.parametrize(

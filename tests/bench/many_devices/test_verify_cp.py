@@ -67,22 +67,24 @@ def test_documents_need_to_fill_the_lengths_that_are_checked(tmp_path: Path) -> 
     (tmp_path / "lengths.txt").write_text("100 28")
     shape = {"nproc": 2, "masks": "causal_document", "documents": str(tmp_path / "lengths.txt")}
     for given in ({"seqlens": "96,128"}, {}):  # the usual length is 64 per rank
-        request = CpRequest("cpu", **shape, **given)
+        request = CpRequest(device="cpu", **shape, **given)
         steps = make_steps(request, make_level(request).suite, 2)
         assert {(step.seqlen, step.documents) for step in steps} == {(length, (100, 28)) for length in ((96, 128) if given else (128,))}
     with pytest.raises(BadInput, match="the documents hold 128 tokens, fewer than the sequence length 256"):
-        make_level(CpRequest("cpu", **shape, seqlens="256"))
-    drawn = CpRequest("cpu", nproc=2, masks="causal_document", seqlens="256", seed=3, distribution="pile", packing="mixed")
+        make_level(CpRequest(device="cpu", **shape, seqlens="256"))
+    drawn = CpRequest(device="cpu", nproc=2, masks="causal_document", seqlens="256", seed=3, distribution="pile", packing="mixed")
     (step,) = make_steps(drawn, make_level(drawn).suite, 2)
     assert step.documents == masks.build("causal_document", 256, seed=3, distribution="pile", packing="mixed").documents
 
 
 def test_a_model_gives_the_shape_that_flags_do_not() -> None:
-    request = CpRequest("cpu", nproc=2, masks="sliding_window_causal,causal", model="gpt-oss-20b", heads="8:2", softcap=3.0)
+    request = CpRequest(device="cpu", nproc=2, masks="sliding_window_causal,causal", model="gpt-oss-20b", heads="8:2", softcap=3.0)
     level = make_level(request)
     cells = level.cells(make_steps(request, level.suite, 2))
-    assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.sinks, cell.softcap) for cell in cells} == {(8, 2, 64, True, 3.0)}
-    assert {cell.params for cell in cells if cell.mask == "sliding_window_causal"} == {(("w", 127),)}
+    assert {
+        (cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.sinks, cell.problem.softcap) for cell in cells
+    } == {(8, 2, 64, True, 3.0)}
+    assert {cell.problem.params for cell in cells if cell.problem.mask == "sliding_window_causal"} == {(("w", 127),)}
 
 
 def test_the_file_holds_the_folder_and_no_name_of_a_host(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_pairs_and_groups_lie_inside_and_between_nodes() -> None:
 
 
 def test_every_mask_is_checked_at_a_length_that_peers_take_and_some_at_an_odd_one() -> None:
-    request = CpRequest("cpu", nproc=4)
+    request = CpRequest(device="cpu", nproc=4)
     level = make_level(request)
     steps = make_steps(request, level.suite, 4)
     even = [step for step in steps if step.seqlen % 8 == 0]

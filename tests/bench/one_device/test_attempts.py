@@ -16,7 +16,8 @@ from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import STRIKES, outcomes
 from longca.processes.lost import ChildLost
-from longca.results.record import Outcome, Pass, Status, TensorError
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status, TensorError
 
 Behaviour = Callable[[WorkerJob], Iterator[Reply]]
 CRASH = ChildLost("error", "its process was killed by SIGSEGV during preparation or the first call")
@@ -72,7 +73,7 @@ def workers_and_jobs(cache: Path, *entries: Entry, suite: Suite = SUITE) -> tupl
 
 def measured(job: WorkerJob, label: str = "kk") -> Iterator[Reply]:
     yield Chosen(label, job.cells[0].grad)
-    yield from (Answer(cell.pass_, Outcome(status=Status.OK, grad=cell.grad)) for cell in job.cells)
+    yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK, grad=cell.grad)) for cell in job.cells)
 
 
 @pytest.mark.parametrize("lost", [CRASH, LATE], ids=["crash", "timeout"])
@@ -131,7 +132,7 @@ def test_after_a_lost_device_the_forward_runs_alone_in_a_new_worker(tmp_path: Pa
     def loses_the_device(job: WorkerJob) -> Iterator[Reply]:
         if job.cells[0].grad:
             yield Chosen("kk", True)
-            yield from (Answer(cell.pass_, ILLEGAL) for cell in job.cells)
+            yield from (Answer(cell.problem.pass_, ILLEGAL) for cell in job.cells)
             yield DeviceLost()
         else:
             yield from measured(job)
@@ -150,19 +151,19 @@ def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: 
     """A bare name takes the variant `a` of one mask and `b` of the other; `a` always breaks."""
 
     def one_variant_breaks(job: WorkerJob) -> Iterator[Reply]:
-        label, grad = "kk:a" if job.cells[0].mask == "causal" else "kk:b", job.cells[0].grad
+        label, grad = "kk:a" if job.cells[0].problem.mask == "causal" else "kk:b", job.cells[0].grad
         if failed := next((entry for entry in job.given_up if (entry.label, entry.grad) == (label, grad)), None):
-            yield from (Answer(cell.pass_, failed.outcome) for cell in job.cells)
+            yield from (Answer(cell.problem.pass_, failed.outcome) for cell in job.cells)
             return
         yield Chosen(label, grad)
         if label == "kk:a":
             raise CRASH
-        yield from (Answer(cell.pass_, Outcome(status=Status.OK)) for cell in job.cells)
+        yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK)) for cell in job.cells)
 
     fake.behaviour = staticmethod(one_variant_breaks)  # type: ignore[assignment]
     suite = SUITE.changed(seqlens=tuple(range(64, 70)))
     workers, jobs = workers_and_jobs(tmp_path, suite=suite)
-    found = [(job.cell.mask, dict(outcomes(job, workers))) for job in jobs]
+    found = [(job.cell.problem.mask, dict(outcomes(job, workers))) for job in jobs]
     assert all(outcome.status is Status.OK for mask, each in found for outcome in each.values() if mask == "full")
     broken = [each[Pass.BWD].reason for mask, each in found if mask == "causal"]
     assert broken == [CRASH.reason] * STRIKES + [f"not tried, its process broke 3 times in a row; the last time: {CRASH.reason}"] * 3
@@ -184,15 +185,15 @@ def test_a_kernel_that_breaks_before_it_is_chosen_is_given_up_as_it_was_asked_fo
 
 def test_refusals_between_breaks_do_not_count_as_answers(tmp_path: Path, fake: type[FakeChild]) -> None:
     def refuses_full(job: WorkerJob) -> Iterator[Reply]:
-        if job.cells[0].mask == "full":
-            yield from (Answer(cell.pass_, Outcome(status=Status.UNSUPPORTED, reason="not full")) for cell in job.cells)
+        if job.cells[0].problem.mask == "full":
+            yield from (Answer(cell.problem.pass_, Outcome(status=Status.UNSUPPORTED, reason="not full")) for cell in job.cells)
             return
         yield Chosen("kk", job.cells[0].grad)
         raise CRASH
 
     fake.behaviour = staticmethod(refuses_full)  # type: ignore[assignment]
     workers, jobs = workers_and_jobs(tmp_path, suite=SUITE.changed(seqlens=tuple(range(64, 70))))
-    found = [(job.cell.mask, dict(outcomes(job, workers))[Pass.BWD].reason) for job in jobs]
+    found = [(job.cell.problem.mask, dict(outcomes(job, workers))[Pass.BWD].reason) for job in jobs]
     broken = [reason for mask, reason in found if mask == "causal"]
     assert [reason.startswith("not tried") for reason in broken] == [False] * STRIKES + [True] * 3
 

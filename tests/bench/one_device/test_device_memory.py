@@ -14,11 +14,11 @@ from longca.bench.check.own_memory import ADVICE, CHECK, INPUTS, REFERENCE
 from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.one_device.worker import Worker
-from longca.bench.plan.cell import Cell
 from longca.kernels import inputs
 from longca.kernels.backends import torch_attention
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.results.settings import ClockSettings
+from made_cells import make_cell
 
 QUICK = ClockSettings(warmup_s=0, budget_s=0.001, least=3)
 ASKED = "it asked for 24.00 GiB at once, and 13.37 GiB were free"
@@ -77,7 +77,7 @@ def run_out(*_: Any, **__: Any) -> Never:
 def reasons() -> set[tuple[str, str]]:
     """Status and reason of all passes of a kernel on a short mask."""
     shape = {"seqlen": 96, "heads_q": 2, "heads_kv": 1, "head_dim": 8, "head_dim_v": 8}
-    cells = [Cell(kernel="torch:plain", mask="causal", dtype="fp32", pass_=pass_, **shape) for pass_ in Pass]
+    cells = [make_cell(kernel="torch:plain", mask="causal", dtype="fp32", pass_=pass_, **shape) for pass_ in Pass]
     job = WorkerJob(cells=cells, digest=masks.causal(96).digest, clock=QUICK)
     replies = Worker({"device": "cpu"}, lambda _: None).handle(msgspec.to_builtins(job))
     answers = [reply for reply in replies if reply["type"] == "answer"]

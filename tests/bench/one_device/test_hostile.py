@@ -57,7 +57,7 @@ def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(
         record = records[kernel]
         assert record.status == status, f"{kernel}: {record.reason}"
         assert reason in record.reason, kernel
-        assert (record.ms is None) == (status != "ok"), kernel
+        assert (record.timed is None) == (status != "ok"), kernel
 
 
 def test_no_worker_survives_kill_9_of_the_runner(start_run: Any, tmp_path: Path, plugins: Path, living_workers: Any) -> None:

@@ -32,10 +32,14 @@ from longca.kernels import inputs as inputs_module
 from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
-from longca.results.record import LevelName, Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import LevelName, Outcome, Status
 from longca.results.settings import ClockSettings
+from made_cells import make_cell
 
-CELL = Cell(kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD)
+CELL = make_cell(
+    kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD
+)
 QUICK = ClockSettings(warmup_s=0, budget_s=0.001, least=3)
 
 
@@ -52,7 +56,7 @@ def cells(*passes: Pass, **changes: Any) -> list[Cell]:
 
 def run(session: Session, *passes: Pass, timed: bool = True, **changes: Any) -> dict[Pass, Outcome]:
     asked = cells(*passes, **changes)
-    job = WorkerJob(cells=asked, digest=asked[0].build_mask().digest, clock=QUICK, timed=timed)
+    job = WorkerJob(cells=asked, digest=asked[0].problem.build_mask().digest, clock=QUICK, timed=timed)
     return {reply.pass_: reply.outcome for reply in job_module.run(job, session) if isinstance(reply, Answer)}
 
 
@@ -284,7 +288,7 @@ def test_without_a_backward_forward_is_measured_alone(executor: InProcess, monke
 
 
 def test_a_wrong_backward_is_wrong_and_its_forward_is_measured(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, made, build = torch_attention._Plain.backward, list[Cell](), Cell.build_mask
+    right, made, build = torch_attention._Plain.backward, list[Cell](), Cell.problem.build_mask
     monkeypatch.setattr(torch_attention._Plain, "backward", lambda *given: tuple(grad * 1.01 for grad in right(*given)))
     job = job_of(*Pass)
     monkeypatch.setattr(Cell, "build_mask", lambda cell: made.append(cell) or build(cell))

@@ -19,7 +19,7 @@ def test_masks_of_a_plugin_a_file_and_an_expression(start_run: Any, tmp_path: Pa
     said = run.communicate()
     assert run.returncode == 0, said
     results = read(tmp_path / "out")
-    measured = {record.mask: record for record in results.records}
+    measured = {record.problem.mask: record for record in results.records}
     assert {record.status.value for record in measured.values()} == {"ok"}
     documents = [20, 30, 14]
     expected = {
@@ -28,8 +28,8 @@ def test_masks_of_a_plugin_a_file_and_an_expression(start_run: Any, tmp_path: Pa
         "causal_document & sink_window_causal(s=2, w=8)": masks.causal_document(64, documents=documents)
         & masks.sink_window_causal(64, s=2, w=8),
     }
-    assert {name: measured[name].mask_digest for name in expected} == {name: mask.digest for name, mask in expected.items()}
-    assert measured["stairs"].params == {"step": 8}
-    entry = results.masks[measured["first_tokens & causal"].mask_digest, "first_tokens & causal"]
+    assert {name: measured[name].built.digest for name in expected} == {name: mask.digest for name, mask in expected.items()}
+    assert measured["stairs"].built.params == {"step": 8}
+    entry = results.masks[measured["first_tokens & causal"].built.digest, "first_tokens & causal"]
     assert entry.documents == documents
     assert results.environment(results.records[0]).plugins == {str(plugins / "own_masks.py"): ["first_tokens", "stairs"]}

@@ -11,10 +11,14 @@ from longca.bench.one_device.session import Session
 from longca.bench.plan.cell import Cell
 from longca.bench.run.outcomes import CellFailed
 from longca.errors import Refused
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
+from made_cells import make_cell
 
-CELL = Cell(kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD)
+CELL = make_cell(
+    kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD
+)
 
 
 @pytest.fixture
@@ -23,7 +27,7 @@ def session() -> Session:
 
 
 def test_a_mask_is_built_once_for_all_kernels_of_a_problem(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest, built, build = CELL.build_mask().digest, list[Cell](), Cell.build_mask
+    digest, built, build = CELL.problem.build_mask().digest, list[Cell](), Cell.problem.build_mask
     monkeypatch.setattr(Cell, "build_mask", lambda cell: built.append(cell) or build(cell))
     others = [replace(CELL, kernel="sdpa"), replace(CELL, pass_=Pass.BWD), replace(CELL, grad=False)]  # the last is a forward alone
     assert all(session.mask(cell, digest) is session.mask(CELL, digest) for cell in others)
@@ -36,7 +40,7 @@ def test_a_mask_is_built_once_for_all_kernels_of_a_problem(session: Session, mon
 
 
 def test_another_mask_than_planned_is_an_error(session: Session) -> None:
-    digest = CELL.build_mask().digest
+    digest = CELL.problem.build_mask().digest
     with pytest.raises(CellFailed, match=rf"^the worker built another mask \({digest}\) than was planned \(other\)$") as failed:
         session.mask(CELL, "other")
     assert failed.value.status is Status.ERROR

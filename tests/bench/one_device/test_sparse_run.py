@@ -12,8 +12,9 @@ from in_process import workers_in_process
 from longca.cli import main
 from longca.kernels import block_selection
 from longca.results.files import read_masks
+from longca.results.problem import Pass
 from longca.results.reading import read
-from longca.results.record import LevelName, Pass, Status
+from longca.results.record import LevelName, Status
 
 RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
 SETTINGS = ("--set", "b=32", "--set", "ratio=.2,.5", "--set", "avg=40", "--set", "least=16", "--source", "moba")
@@ -32,14 +33,14 @@ def test_every_record_has_its_source_and_its_parameters(folder: Path) -> None:
     records = read(folder).records
     assert {record.status for record in records} == {Status.OK}
     blocks = [record for record in records if record.level is LevelName.SPARSE]
-    assert {(record.mask, record.params["ratio"], record.pass_) for record in blocks} == {
+    assert {(record.problem.mask, record.built.params["ratio"], record.problem.pass_) for record in blocks} == {
         (mask, ratio, pass_) for mask in ("uniform_block", "variable_block") for ratio in (0.2, 0.5) for pass_ in (Pass.FWD, Pass.BWD)
     }
-    assert {record.source for record in blocks} == {"moba"}
-    assert {(record.mask, record.source) for record in records if record.level is LevelName.KERNEL} == {("causal", None)}
+    assert {record.problem.source for record in blocks} == {"moba"}
+    assert {(record.problem.mask, record.problem.source) for record in records if record.level is LevelName.KERNEL} == {("causal", None)}
     for record in blocks:
-        mask = block_selection.build(record.mask, 600, "moba", block_selection.Heads(4, 2, 8), seed=42, **record.params)
-        assert (record.mask_digest, record.area) == (mask.digest, mask.area)
+        mask = block_selection.build(record.problem.mask, 600, "moba", block_selection.Heads(4, 2, 8), seed=42, **record.built.params)
+        assert (record.built.digest, record.built.area) == (mask.digest, mask.area)
         assert None not in (record.build_ms, record.plan_ms, record.compile_ms)
 
 

@@ -14,7 +14,8 @@ from longca.bench.one_device.session import Session
 from longca.bench.one_device.torch_state import TorchState
 from longca.kernels.base import Case
 from longca.results.files import read_results
-from longca.results.record import Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Status
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_what_one_kernel_sets_does_not_reach_the_next(start_run: Any, tmp_path: 
     with start_run(*asked) as process:
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    found = {(record.kernel, record.pass_): record for record in read_results(tmp_path).entries}
+    found = {(record.kernel, record.problem.pass_): record for record in read_results(tmp_path).entries}
     careful = [found["careful", pass_] for pass_ in (Pass.FWD, Pass.BWD)]
     assert [record.status for record in careful] == [Status.OK, Status.OK], careful[1].reason
 

@@ -16,8 +16,9 @@ from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import outcomes
 from longca.processes.lost import ChildLost
+from longca.results.problem import Pass
 from longca.results.reading import read
-from longca.results.record import Outcome, Pass, Record, Status
+from longca.results.record import Outcome, Record, Status
 from longca.results.settings import Limits
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -34,7 +35,7 @@ def measured(start: Start, out: Path, *arguments: object) -> list[Record]:
 
 def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: Start, tmp_path: Path, plugins: Path) -> None:
     records = measured(start_run, tmp_path, "--plugin", plugins / "backward_breaks.py", "--kernels", "backward_breaks")
-    forward, backward = sorted(records, key=lambda record: record.pass_ is Pass.BWD)
+    forward, backward = sorted(records, key=lambda record: record.problem.pass_ is Pass.BWD)
     assert (forward.status, backward.status) == (Status.OK, Status.ERROR)
     assert "exit code 9" in backward.reason
     assert (forward.grad, forward.given.grad) == (False, True)
@@ -42,7 +43,7 @@ def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: S
 
 def test_a_forward_that_a_kernel_refuses_alone_is_not_timed(start_run: Start, tmp_path: Path, plugins: Path) -> None:
     asked = ("--plugin", plugins / "only_backward.py", "--kernels", "only_backward", "--passes", "fwd,bwd,fwd+bwd")
-    found = {record.pass_: record for record in measured(start_run, tmp_path, *asked)}
+    found = {record.problem.pass_: record for record in measured(start_run, tmp_path, *asked)}
     assert {pass_: record.status for pass_, record in found.items()} == {
         Pass.FWD: Status.UNSUPPORTED,
         Pass.BWD: Status.OK,
@@ -63,7 +64,7 @@ def test_variants_that_break_their_worker_leave_their_sibling_alone(start_run: S
 def test_a_bare_name_is_tried_where_it_means_another_variant_than_the_broken_one(start_run: Start, tmp_path: Path, plugins: Path) -> None:
     grid = ("--masks", "causal,full", "--seqlens", "16,17,18,19", "--passes", "fwd")
     records = measured(start_run, tmp_path, "--plugin", plugins / "variants.py", "--kernels", "kk", *grid)
-    found = {(record.mask, record.seqlen): record for record in records}
+    found = {(record.problem.mask, record.problem.seqlen): record for record in records}
     assert [found["full", length].variant for length in (16, 17, 18, 19)] == ["good"] * 4
     assert all(found["causal", length].status is Status.ERROR for length in (16, 17, 18, 19))
     assert ["not tried" in found["causal", length].reason for length in (16, 17, 18, 19)] == [False] * 3 + [True]
@@ -170,7 +171,7 @@ def test_a_forward_that_is_left_of_a_job_has_a_worker_of_its_own_when_the_device
         yield from [DeviceLost()] if grad else (Answer(pass_, OK) for pass_ in passes)
 
     workers, (job, *_) = scripted(script)
-    left = replace(job, planned=tuple(entry for entry in job.planned if entry.cell.pass_ is Pass.FWD))
+    left = replace(job, planned=tuple(entry for entry in job.planned if entry.cell.problem.pass_ is Pass.FWD))
     assert left.cell.grad
     assert dict(outcomes(left, workers)) == {Pass.FWD: OK}
 

@@ -7,13 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from longca import masks
-from longca.bench.plan.cell import Cell, Split, key
+from longca.bench.plan.cell import Cell, key
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite, find
 from longca.errors import BadInput
 from longca.processes import host_memory
-from longca.results.record import LevelName, MaskEntry, Pass
+from longca.results.problem import Pass, Split
+from longca.results.record import LevelName, MaskEntry
+from made_cells import make_cell
 from strategies import PAPER
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
@@ -32,60 +34,75 @@ def through_json(cell: Cell) -> Cell:
 def test_paper_kernel_is_the_papers_grid() -> None:
     cells = make_cells(find("paper-kernel"), ["fa3"], "cuda")
     assert len(cells) == 12 * 9 * 2
-    assert {cell.mask for cell in cells} == set(PAPER)
-    assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
-    assert sorted({cell.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
+    assert {cell.problem.mask for cell in cells} == set(PAPER)
+    assert {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.dtype) for cell in cells} == {
+        (64, 8, 128, "bf16")
+    }
+    assert sorted({cell.problem.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
 
 
 def test_magi_kernel_is_the_grid_of_magi_attentions_page() -> None:
     cells = make_cells(find("magi-kernel"), ["ffa"], "cuda")
     documents = ["full_document", "causal_document", "block_causal_document"]
-    assert {cell.mask for cell in cells} == {"full", "causal", "sliding_window_causal", *documents}
-    assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
-    assert sorted({cell.seqlen >> 10 for cell in cells}) == [4, 8, 16, 32, 64, 128]
-    drawn = {(cell.mask, cell.distribution, cell.packing) for cell in cells if cell.mask in documents}
+    assert {cell.problem.mask for cell in cells} == {"full", "causal", "sliding_window_causal", *documents}
+    assert {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.dtype) for cell in cells} == {
+        (64, 8, 128, "bf16")
+    }
+    assert sorted({cell.problem.seqlen >> 10 for cell in cells}) == [4, 8, 16, 32, 64, 128]
+    drawn = {(cell.problem.mask, cell.problem.distribution, cell.problem.packing) for cell in cells if cell.problem.mask in documents}
     assert drawn == {(name, "chatqa2", "chunked") for name in documents}
 
 
 @pytest.mark.parametrize(("name", "drawn"), [("paper-cp", {(None, "mixed")}), ("magi-cp", {("chatqa2", "chunked")})])
 def test_distributed_grids_pack_documents_as_published(name: str, drawn: set[tuple[str | None, str]]) -> None:
     cells = make_cells(find(name), ["fa3"], "cuda")
-    packed = [cell for cell in cells if masks.build(cell.mask, 64).documents is not None]
-    assert {(cell.distribution, cell.packing) for cell in packed} == drawn
+    packed = [cell for cell in cells if masks.build(cell.problem.mask, 64).documents is not None]
+    assert {(cell.problem.distribution, cell.problem.packing) for cell in packed} == drawn
 
 
 def test_paper_sparse_is_the_papers_grid_with_dense_fa4_beside_it() -> None:
     cells = make_cells(find("paper-sparse"), ["block_triton", "flex"], "cuda")
     sparse, dense = ([cell for cell in cells if (cell.level == "sparse") == wanted] for wanted in (True, False))
     lengths, heads = [16 * n << 10 for n in range(1, 9)], [(64, 8), (64, 64)]
-    places = {(cell.kernel, cell.mask, cell.params, cell.seqlen, cell.heads_q, cell.heads_kv, cell.pass_) for cell in sparse}
+    places = {
+        (
+            cell.kernel,
+            cell.problem.mask,
+            cell.problem.params,
+            cell.problem.seqlen,
+            cell.problem.heads_q,
+            cell.problem.heads_kv,
+            cell.problem.pass_,
+        )
+        for cell in sparse
+    }
     ratios = (0.2, 0.5, 0.8)
     patterns = [("uniform_block", (("b", b), ("ratio", ratio))) for b in (64, 128) for ratio in ratios]
     patterns += [("variable_block", (("avg", avg), ("ratio", ratio))) for avg in (128, 256, 512, 1024) for ratio in ratios]
     axes = product(("block_triton", "flex"), patterns, lengths, heads, ("fwd", "bwd"))
     assert places == {(kernel, *pattern, seqlen, *pair, which) for kernel, pattern, seqlen, pair, which in axes}
-    assert {(cell.kernel, cell.mask) for cell in dense} == {("fa4", "full")}
+    assert {(cell.kernel, cell.problem.mask) for cell in dense} == {("fa4", "full")}
     assert len(dense) == 8 * 2 * 2
     jobs = make_jobs([Planned(cell, "", NO_MASK, {}) for cell in cells])
-    assert jobs[0].cell.mask == "full"  # at each length before what is compared with it
+    assert jobs[0].cell.problem.mask == "full"  # at each length before what is compared with it
 
 
 def test_selected_blocks_are_compared_with_the_causal_mask() -> None:
     found = Suite(masks=("uniform_block",), dense=("torch",), source="nsa", seqlens=("512",))
     cells = make_cells(found, ["flex"], "cpu")
-    assert [(cell.kernel, cell.mask, cell.source) for cell in cells[::2]] == [
+    assert [(cell.kernel, cell.problem.mask, cell.problem.source) for cell in cells[::2]] == [
         ("torch", "causal", "random"),
         ("flex", "uniform_block", "nsa"),
     ]
-    assert cells[2].mask_title == "uniform_block nsa"
+    assert cells[2].problem.mask_title == "uniform_block nsa"
     with pytest.raises(BadInput, match="the source nsa is for block patterns, and none is asked for"):
         make_cells(replace(found, masks=("causal",)), ["flex"], "cpu")
-    assert make_cells(replace(found, level=LevelName.CP, source="random"), ["flex"], "cpu")[0].mask == "uniform_block"
+    assert make_cells(replace(found, level=LevelName.CP, source="random"), ["flex"], "cpu")[0].problem.mask == "uniform_block"
 
 
 def test_the_source_is_in_the_key_and_keys_stay() -> None:
     shape = dict(seqlen=32768, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16", pass_=Pass.FWD, seed=42, device="cuda")
-    cell = Cell(kernel="fa4", mask="uniform_block", params=(("b", 128), ("ratio", 0.2)), level=LevelName.SPARSE, **shape)  # type: ignore[arg-type]
+    cell = make_cell(kernel="fa4", mask="uniform_block", params=(("b", 128), ("ratio", 0.2)), level=LevelName.SPARSE, **shape)  # type: ignore[arg-type]
     assert key(cell, "digest", "H200", {"torch": "2"}) == "718854936a2ddfa934b9"  # another one would measure every journal anew
     others = [replace(cell, source=source) for source in ("nsa", "moba")]
     assert len({key(each, "digest", "H200", {"torch": "2"}) for each in (cell, *others)}) == 3
@@ -114,7 +131,7 @@ def test_keys_tell_measurements_apart_and_nothing_else() -> None:
 def test_seeds_that_draw_the_same_mask_are_measured_once() -> None:
     entries = planned(replace(SMALL, seeds=(0, 1, 2), passes=(Pass.FWD,)))
     seeds = {
-        (name, size): [e.cell.seed for e in entries if (e.cell.mask, e.cell.seqlen) == (name, size)]
+        (name, size): [e.cell.problem.seed for e in entries if (e.cell.problem.mask, e.cell.problem.seqlen) == (name, size)]
         for name in SMALL.masks
         for size in (512, 1024)
     }
@@ -126,9 +143,9 @@ def test_lists_of_parameters_are_axes_and_block_patterns_are_sparse() -> None:
     params = {"uniform_block": {"b": [64, 128], "ratio": [0.2, 0.5, 0.8]}, "sliding_window": {"w": 9}}
     found = Suite(masks=("uniform_block", "sliding_window"), seqlens=("512",), passes=(Pass.FWD,), params=params)
     cells = make_cells(found, ["torch"], "cpu")
-    assert [dict(cell.params) for cell in cells[:6]] == [{"b": b, "ratio": ratio} for b in (64, 128) for ratio in (0.2, 0.5, 0.8)]
+    assert [dict(cell.problem.params) for cell in cells[:6]] == [{"b": b, "ratio": ratio} for b in (64, 128) for ratio in (0.2, 0.5, 0.8)]
     assert [cell.level for cell in cells] == ["sparse"] * 6 + ["kernel"]
-    assert cells[0].build_mask().heads == cells[0].heads_kv == 8
+    assert cells[0].problem.build_mask().heads == cells[0].problem.heads_kv == 8
 
 
 def test_parameters_that_show_the_same_are_two_cells_and_seeds_that_do_are_one() -> None:
@@ -137,7 +154,13 @@ def test_parameters_that_show_the_same_are_two_cells_and_seeds_that_do_are_one()
         SMALL, masks=("uniform_block",), seqlens=("512",), passes=(Pass.FWD,), params={"uniform_block": {"ratio": [0.1, 0.2, 1.0]}}
     )
     found = planned(replace(blocks, seeds=(0, 1)))
-    assert [(dict(entry.cell.params)["ratio"], entry.cell.seed) for entry in found] == [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1), (1.0, 0)]
+    assert [(dict(entry.cell.problem.params)["ratio"], entry.cell.problem.seed) for entry in found] == [
+        (0.1, 0),
+        (0.1, 1),
+        (0.2, 0),
+        (0.2, 1),
+        (1.0, 0),
+    ]
     assert found[0].mask.digest == found[2].mask.digest
     assert len({entry.key for entry in found}) == 5
     assert [entry.mask.params["ratio"] for entry in found] == [0.1, 0.1, 0.2, 0.2, 1.0]
@@ -173,7 +196,7 @@ def test_only_the_first_seed_of_one_mask_is_planned_and_masks_are_described() ->
 
 def test_a_split_cell_has_the_versions_of_kernel_and_method() -> None:
     (cell,) = make_cells(replace(SMALL, masks=("full",), seqlens=(64,), passes=(Pass.FWD,), level=LevelName.CP), ["torch"], "cpu")
-    split = replace(cell, split=Split("usp", 4, "2x2"))
+    split = replace(cell, split=Split("usp", "2x2"))
     versions = {"torch": {"torch": "2", "code": "a"}, "usp": {"method_code": "b"}}
     (entry,) = plan([split], "a CPU", versions)
     assert entry.versions == {"torch": "2", "code": "a", "method_code": "b"}

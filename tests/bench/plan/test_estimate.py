@@ -8,15 +8,16 @@ import pytest
 from bench.clock.test_clock import FakeTimer, constant
 from longca.bench.clock.clock import measure
 from longca.bench.plan import estimate
-from longca.bench.plan.cell import Cell, Split
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.jobs import shard
 from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
-from longca.results.record import Pass
+from longca.results.problem import Pass, Split
 from longca.results.settings import ClockSettings, Limits
 from longca.text import format_size
+from made_cells import make_cell
 
 SPARSE = Suite(
     kernels=("torch",),
@@ -43,7 +44,7 @@ def test_a_plan_of_outlines_has_the_cells_of_the_plan(source: str) -> None:
     )
     real, dry = planned(suite), planned(suite, outline=True)
     assert [entry.cell for entry in dry] == [entry.cell for entry in real]
-    assert len({entry.cell.seed for entry in real if entry.cell.mask == "uniform_block"}) == 3
+    assert len({entry.cell.problem.seed for entry in real if entry.cell.problem.mask == "uniform_block"}) == 3
     for there, here in zip(real, dry, strict=True):
         assert here.mask.params == there.mask.params
         assert here.mask.area == pytest.approx(there.mask.area, rel=0.25)
@@ -58,7 +59,7 @@ def test_a_dry_run_deals_the_shards_of_the_run() -> None:
 
 def test_an_outline_of_a_large_pattern_takes_no_time() -> None:
     large = SPARSE.changed(masks=("uniform_block",), seqlens=("128K",), heads=("64:64",), params={}, seeds=1)
-    (entry,) = (entry for entry in planned(large, outline=True) if entry.cell.pass_ is Pass.FWD)
+    (entry,) = (entry for entry in planned(large, outline=True) if entry.cell.problem.pass_ is Pass.FWD)
     assert entry.mask.area == 64 * (128 << 10) ** 2 // 2
 
 
@@ -66,7 +67,7 @@ def test_estimates_follow_the_work() -> None:
     suite = Suite(kernels=("torch",), masks=("causal",), seqlens=("1K", "16K"), heads=("8:2",), head_dims=("64",))
     entries = planned(suite)
     seconds = estimate.estimates_s(entries, suite)
-    by_cell = {(entry.cell.seqlen, entry.cell.pass_): seconds[entry.key] for entry in entries}
+    by_cell = {(entry.cell.problem.seqlen, entry.cell.problem.pass_): seconds[entry.key] for entry in entries}
     assert by_cell[16384, Pass.BWD] > 2 * by_cell[16384, Pass.FWD] / 3 > 20 * by_cell[1024, Pass.BWD]
     forward = entries[0].cell
     pairs = 1024 * 1025 // 2
@@ -91,7 +92,7 @@ def test_what_a_kernel_refuses_takes_no_time() -> None:
         suite = Suite(kernels=kernels, masks=masks, seqlens=("1K", "8K"), dense=())
         entries = planned(suite, device="cuda")
         seconds = estimate.estimates_s(entries, suite)
-        return {(entry.cell.kernel, entry.cell.mask, entry.cell.pass_) for entry in entries if seconds[entry.key] == 0}
+        return {(entry.cell.kernel, entry.cell.problem.mask, entry.cell.problem.pass_) for entry in entries if seconds[entry.key] == 0}
 
     refused = {("fa3", "share_question", pass_) for pass_ in (Pass.FWD, Pass.BWD)}
     assert idle("fa3", "fa4", "flex", masks=("causal", "share_question")) == refused
@@ -135,7 +136,7 @@ def test_what_would_take_hours_on_a_cpu_is_refused_with_a_length_that_would_do()
 
 @pytest.mark.usefixtures("slow")
 def test_given_documents_have_no_shorter_length() -> None:
-    cell = Cell(kernel="torch", mask="full_document", seqlen=1 << 17, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16",
+    cell = make_cell(kernel="torch", mask="full_document", seqlen=1 << 17, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16",
                 pass_=Pass.BWD, documents=(1 << 16, 1 << 16))  # fmt: skip
     with pytest.raises(Refused, match="use a GPU, fewer --heads, or a longer --deadline"):
         estimate.refuse_hopeless(plan([cell], "a CPU", {"torch": {}}), Limits())
@@ -145,8 +146,8 @@ def test_given_documents_have_no_shorter_length() -> None:
 @pytest.mark.parametrize(("ranks", "longest"), [(4, 512), (3, 1024), (2, 1024)])
 def test_the_length_that_would_do_is_that_of_each_rank_where_the_suite_counts_so(ranks: int, longest: int) -> None:
     def cell(seqlen: int) -> Cell:
-        return Cell(kernel="torch", mask="full", seqlen=seqlen, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16",
-                    pass_=Pass.BWD, split=Split("ring_p2p", ranks, f"1x{ranks}"))  # fmt: skip
+        return make_cell(kernel="torch", mask="full", seqlen=seqlen, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16",
+                    pass_=Pass.BWD, ranks=ranks, split=Split("ring_p2p", f"1x{ranks}"))  # fmt: skip
 
     with pytest.raises(Refused, match=rf"{ranks * 8}K tokens \(8K per rank\) .* --seqlens up to {format_size(longest)} per rank,"):
         estimate.refuse_hopeless(plan([cell(ranks * 8192)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)

@@ -9,7 +9,8 @@ from longca.bench.plan.jobs import left_to_do, make_jobs, shard
 from longca.bench.plan.suite import Suite
 from longca.bench.run.record import make_record
 from longca.errors import BadInput
-from longca.results.record import RETRIED, Outcome, Pass, Status, Times
+from longca.results.problem import Pass
+from longca.results.record import RETRIED, Outcome, Status, Times
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 VERSIONS = {"torch": {"torch": "2"}, "sdpa": {"torch": "2"}}
@@ -27,7 +28,7 @@ def test_an_estimate_counts_each_query_head_once() -> None:
 
 def test_jobs_hold_the_passes_of_a_kernel_and_problems_come_one_by_one() -> None:
     jobs = make_jobs(planned(SMALL, ("torch", "sdpa")))
-    assert [tuple(entry.cell.pass_ for entry in job.planned) for job in jobs] == [(Pass.FWD, Pass.BWD)] * len(jobs)
+    assert [tuple(entry.cell.problem.pass_ for entry in job.planned) for job in jobs] == [(Pass.FWD, Pass.BWD)] * len(jobs)
     problems = [job.cell.problem for job in jobs]
     assert problems == sorted(problems, key=problems.index)  # every problem once, in a row
     assert all(job.last for job in jobs)  # each worker has one job per problem here

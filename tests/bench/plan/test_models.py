@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from longca.bench.plan.cell import LATER_FIELDS, Cell, Split, fingerprint, key
+from longca.bench.plan.cell import LATER_FIELDS, Cell, fingerprint, key
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite, check, names, to_toml
 from longca.bench.plan.workload import model, with_model
@@ -17,13 +17,15 @@ from longca.errors import BadInput
 from longca.recommend.question import Question
 from longca.recommend.words import describe
 from longca.results.naming import Setting
-from longca.results.record import SCHEMA, Environment, Pass, Record
+from longca.results.problem import Pass, Split
+from longca.results.record import SCHEMA, Environment, Record
 from longca.results.reproduce import command
 from longca.text import parse_dims, parse_heads
+from made_cells import make_cell
 
-CELL = Cell(
+CELL = make_cell(
     kernel="torch", mask="causal", seqlen=64, heads_q=4, heads_kv=2, head_dim=8, head_dim_v=8, dtype="fp32", pass_=Pass.FWD,
-    params=(("w", 3), ("ratio", 0.25)), documents=(60, 4), split=Split("usp", 4, "2x2"),
+    params=(("w", 3), ("ratio", 0.25)), documents=(60, 4), ranks=4, split=Split("usp", "2x2"),
 )  # fmt: skip
 
 
@@ -44,10 +46,10 @@ def test_a_suite_hands_them_to_its_cells_and_cases() -> None:
     suite = Suite(kernels=("torch",), masks=("causal",), seqlens=("64",), softcap=30.0, sinks=True, scale=0.2)
     check(suite)
     for cell in make_cells(suite, ["torch"], "cpu"):
-        case = cell.case(cell.build_mask())
+        case = cell.case(cell.problem.build_mask())
         assert (case.softcap, case.sinks, case.scale) == (30.0, True, 0.2)
     assert "softcap = 30.0\nsinks = true\nscale = 0.2\n" in to_toml(suite)
-    with pytest.raises(BadInput, match="softcap must be a number of 0 or more, not -1"):
+    with pytest.raises(BadInput, match=r"Expected `float` >= 0.0 - at `\$.softcap`"):
         check(suite.changed(softcap=-1.0))
 
 
@@ -102,7 +104,7 @@ def record(**fields: Any) -> Record:
 
 def test_records_before_them_are_read_as_without() -> None:
     old = record()
-    assert (old.softcap, old.sinks, old.scale) == (0.0, False, 0.0)
+    assert (old.problem.softcap, old.problem.sinks, old.problem.scale) == (0.0, False, 0.0)
 
 
 def test_the_command_asks_for_them_again() -> None:

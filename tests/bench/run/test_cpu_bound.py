@@ -9,7 +9,8 @@ from longca.bench.clock.clock import Timing
 from longca.bench.run import figures
 from longca.kernels.base import Case
 from longca.results import metrics
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 
 CASE = Case(1024, 1024, 8, 2, 64, 64, "fp32", "cpu")
 MASK = masks.causal(1024)

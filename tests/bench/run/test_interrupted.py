@@ -22,8 +22,9 @@ from longca.bench.run import runner
 from longca.results.files import read_results
 from longca.results.journal import Journal
 from longca.results.merge import merge
+from longca.results.problem import Pass
 from longca.results.reading import history, read
-from longca.results.record import Outcome, Pass, Record, Status
+from longca.results.record import Outcome, Record, Status
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "cheap.py"
 GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]

@@ -6,17 +6,19 @@ import pytest
 
 from longca import masks
 from longca.bench.clock.clock import Timing
-from longca.bench.plan.cell import Cell, Split
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, plan
 from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import to_message
 from longca.bench.run.record import MEASURED, make_record
 from longca.kernels.base import Case
 from longca.results import metrics
-from longca.results.record import Given, LevelName, Outcome, Pass, Record, Status, Times
+from longca.results.problem import Pass, Split
+from longca.results.record import Given, LevelName, Outcome, Record, Status, Times
+from made_cells import make_cell
 
 SHAPE = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32"}
-CELL = Cell(kernel="torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD, **SHAPE)  # type: ignore[arg-type]
+CELL = make_cell(kernel="torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD, **SHAPE)  # type: ignore[arg-type]
 HONEST = Timing((3.5, 3.5, 3.5), host_bound=False, call_ms=0.1, stop="target")
 TIMES = Times(1.0, 1.0, 1.0, [1.0])
 
@@ -78,21 +80,27 @@ def test_a_figure_of_an_outcome_is_measured_unless_it_is_known_before() -> None:
 
 
 def test_a_record_holds_what_was_asked_for_and_what_ran() -> None:
-    cell = Cell(kernel="sdpa", mask="sliding_window", seqlen=96, pass_=Pass.FWD, params=(("w", 9),), seed=7, **SHAPE)  # type: ignore[arg-type]
+    cell = make_cell(kernel="sdpa", mask="sliding_window", seqlen=96, pass_=Pass.FWD, params=(("w", 9),), seed=7, **SHAPE)  # type: ignore[arg-type]
     record = make_record(planned(cell), Outcome(status=Status.OK, variant="math", ms=TIMES, tflops=1.0), "env")
-    mask = cell.build_mask()
+    mask = cell.problem.build_mask()
     assert (record.kernel, record.asked, record.variant, record.label) == ("sdpa", "sdpa", "math", "sdpa:math")
-    assert (record.params, record.given) == ({"w": 9}, Given(params={"w": 9}, grad=True))
-    assert (record.mask_digest, record.area, record.flops) == (mask.digest, mask.area, metrics.flops(mask, cell.case(mask), Pass.FWD))
-    assert (record.versions, record.source, record.method) == ({"torch": "2"}, None, None)
+    assert (record.built.params, record.given) == ({"w": 9}, Given(params={"w": 9}, grad=True))
+    assert (record.built.digest, record.built.area, record.flops) == (
+        mask.digest,
+        mask.area,
+        metrics.flops(mask, cell.case(mask), Pass.FWD),
+    )
+    assert (record.versions, record.problem.source, record.method) == ({"torch": "2"}, None, None)
     asked = make_record(planned(), Outcome(status=Status.ERROR, reason="no"), "env")
     assert (asked.kernel, asked.asked, asked.variant) == ("torch", "torch:plain", "plain")  # what was asked for, where nothing ran
 
 
 def test_a_record_of_many_ranks_has_both_versions_of_code() -> None:
-    cell = Cell(kernel="torch", mask="causal", seqlen=96, pass_=Pass.FWD, level=LevelName.CP, split=Split("usp", 4, "2x2"), **SHAPE)  # type: ignore[arg-type]
+    cell = make_cell(
+        kernel="torch", mask="causal", seqlen=96, pass_=Pass.FWD, level=LevelName.CP, ranks=4, split=Split("usp", "2x2"), **SHAPE
+    )  # type: ignore[arg-type]
     record = make_record(planned(cell), Outcome(status=Status.UNSUPPORTED, reason="no"), "env")
-    assert (record.method, record.ranks, record.grid) == ("usp", 4, "2x2")
+    assert (record.method, record.problem.ranks, record.grid) == ("usp", 4, "2x2")
     assert record.versions == {"torch": "2", "code": "abc", "method_code": "def"}
 
 

@@ -9,7 +9,8 @@ from longca.bench.plan.cells import make_cells, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import STRIKES, Strikes, Suspect, outcomes
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 
 OK = Outcome(status=Status.OK)
 LATE = Outcome(status=Status.TIMEOUT, reason="measuring took longer than its 3 s")

@@ -22,7 +22,8 @@ from longca.errors import BadInput
 from longca.results import metrics
 from longca.results.files import read_masks, read_results
 from longca.results.journal import Journal
-from longca.results.record import Outcome, Pass, Record, Status, TensorError, Times
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Record, Status, TensorError, Times
 from longca.results.settings import ClockSettings
 
 SUITE = Suite(masks=("causal",), seqlens=(64, 65), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",), dtypes=("fp32",))
@@ -44,7 +45,7 @@ class Answering:
         for entry in job.planned:
             work = make_record(entry, REFUSED, "e").flops or 0
             speed = metrics.tflops(work, 1.0) if self.outcome.ms else None
-            yield entry.cell.pass_, replace(self.outcome, tflops=speed)
+            yield entry.cell.problem.pass_, replace(self.outcome, tflops=speed)
 
     def start(self, jobs: Iterable[Job]) -> None: ...
 
@@ -81,7 +82,7 @@ def run(level: Answered, out: Path, **settings: bool) -> Finished:
 
 def test_a_run_builds_each_mask_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To plan it; whoever measures it builds it for himself. Records and masks.jsonl need it no more, however many lie between."""
-    built, build = list[Cell](), Cell.build_mask
+    built, build = list[Cell](), Cell.problem.build_mask
     monkeypatch.setattr(Cell, "build_mask", lambda cell: built.append(cell) or build(cell))
     suite = replace(SUITE, masks=("uniform_block", "causal_document"), seeds=(90, 91, 92), seqlens=(300, 301))
     entries = plan(Answered(suite=suite).cells(()), "a CPU", {"kk": {"code": "one"}})
@@ -94,8 +95,8 @@ def test_a_run_builds_each_mask_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(built) == len({entry.cell.problem for entry in entries}) == 12
     for entry in entries:
         mask, record = build(entry.cell), journal.records[entry.key]
-        assert record.flops == metrics.flops(mask, entry.cell.case(mask), entry.cell.pass_)
-        assert (record.params, record.seqlen_q, record.area) == (mask.params, mask.seqlen_q, mask.area)
+        assert record.flops == metrics.flops(mask, entry.cell.case(mask), entry.cell.problem.pass_)
+        assert (record.built.params, record.built.seqlen_q, record.built.area) == (mask.params, mask.seqlen_q, mask.area)
     assert {entry.digest for entry in read_masks(tmp_path).entries} == {entry.mask.digest for entry in entries}
     assert not (tmp_path / runner.CACHE).exists()
 
@@ -132,7 +133,7 @@ def test_cells_that_are_missing_are_measured_and_others_are_not(tmp_path: Path) 
     run(Answered(suite=replace(SUITE, seqlens=(64,))), tmp_path)
     level = Answered()
     assert run(level, tmp_path).measured == 2
-    assert [job.cell.seqlen for job in level.answering.asked] == [65]
+    assert [job.cell.problem.seqlen for job in level.answering.asked] == [65]
 
 
 def test_edited_code_is_measured_again_and_going_back_to_it_costs_nothing(tmp_path: Path) -> None:

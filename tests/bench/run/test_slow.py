@@ -16,7 +16,8 @@ from longca.bench.run.level import Level
 from longca.bench.run.progress import PlainProgress
 from longca.bench.run.record import make_record
 from longca.results import metrics
-from longca.results.record import Outcome, Pass, Record, Status, Times
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Record, Status, Times
 
 LENGTHS = (64, 128, 256, 512)
 
@@ -31,9 +32,9 @@ class Timed(Answering):
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         self.asked.append(job)
         for entry in job.planned:
-            ms = self.ms[entry.cell.kernel, entry.cell.pass_]
+            ms = self.ms[entry.cell.kernel, entry.cell.problem.pass_]
             speed = metrics.tflops(make_record(entry, REFUSED, "e").flops or 0, ms)
-            yield entry.cell.pass_, replace(OK, ms=Times(ms, ms, ms, [ms]), tflops=speed)
+            yield entry.cell.problem.pass_, replace(OK, ms=Times(ms, ms, ms, [ms]), tflops=speed)
 
 
 class TimedLevel(Level):
@@ -59,7 +60,7 @@ def run(out: Path, fwd: float, bwd: float, lengths: tuple[int, ...] = LENGTHS, *
     level = TimedLevel(ms, replace(SUITE, seqlens=lengths))
     records = measure(level, plan_level(level), out, show=PlainProgress, **settings).results.records  # type: ignore[arg-type]
     assert all(record.ok for record in records if record.kernel == "fast")
-    return {n: [record for record in records if (record.kernel, record.seqlen) == ("slow", n)] for n in lengths}
+    return {n: [record for record in records if (record.kernel, record.problem.seqlen) == ("slow", n)] for n in lengths}
 
 
 @pytest.mark.parametrize(("fwd", "bwd", "skipped"), [(3.0, 3.1, True), (2.9, 9.0, False), (9.0, 2.9, False)])

@@ -4,11 +4,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from longca.bench.plan.cell import Cell
 from longca.bench.run.time_left import TRUST, TRUST_S, TimeLeft
-from longca.results.record import Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Status
+from made_cells import make_cell
 
 
 class Clock:
@@ -18,12 +19,12 @@ class Clock:
         return self.now
 
 
-def record(key: str, status: Status = Status.OK, compile_s: float | None = None, pass_: Pass = Pass.FWD) -> Any:
-    return SimpleNamespace(key=key, status=status, pass_=pass_, compile_ms=None if compile_s is None else 1e3 * compile_s)
+def record(key: str, status: Status = Status.OK) -> Any:
+    return SimpleNamespace(key=key, status=status)
 
 
 def cell(kernel: str = "mine", mask: str = "causal", seqlen: int = 1024) -> Cell:
-    return Cell(
+    return make_cell(
         kernel=kernel, mask=mask, seqlen=seqlen, heads_q=1, heads_kv=1, head_dim=8, head_dim_v=8, dtype="fp32", pass_=Pass.FWD, seed=seqlen
     )
 
@@ -80,42 +81,3 @@ def test_a_mask_that_a_kernel_did_not_run_at_one_length_is_expected_to_take_no_t
     clock.now = 40.0
     left.finished(record("full 2048"))  # it does run at this length
     assert left.seconds == pytest.approx(60)
-
-
-def test_compiling_is_learned_from_the_second_job_of_a_kernel_on() -> None:
-    """The first one also imports; none of it counts as the speed of other cells."""
-    clock = Clock()
-    cells = {f"{kernel} {n}": cell(kernel, seqlen=n) for kernel in ("flex", "mine") for n in range(1, 11)}
-    left = TimeLeft(dict.fromkeys(cells, 1.0), cells, clock)
-    for n, compile_s in ((1, 20.0), (2, 5.0), (3, 3.0)):
-        clock.now += 1 + compile_s
-        left.finished(record(f"flex {n}", compile_s=compile_s))
-        assert left.seconds == pytest.approx(20 - n + {1: 0, 2: 8 * 5, 3: 7 * 4}[n])
-    clock.now += 1
-    left.finished(record("mine 1"))
-    assert left.seconds == pytest.approx(16 + 7 * 4)
-
-
-def test_a_job_that_did_not_run_will_not_compile() -> None:
-    clock = Clock()
-    cells = {f"{n}": cell(mask=f"mask {n}", seqlen=n) for n in range(10)}
-    left = TimeLeft(dict.fromkeys(cells, 1.0), cells, clock)
-    for n in range(2):
-        clock.now += 6.0
-        left.finished(record(f"{n}", compile_s=5.0))
-    for n in range(2, 9):
-        left.finished(record(f"{n}", Status.UNSUPPORTED))
-    assert left.seconds == pytest.approx(1 + 5.0)
-
-
-@pytest.mark.parametrize("passes", [(Pass.FWD, Pass.BWD), (Pass.FWD, Pass.BWD, Pass.BOTH), (Pass.BOTH,)])
-def test_passes_of_a_job_share_what_was_compiled(passes: tuple[Pass, ...]) -> None:
-    """The records of a job come together, and both passes in one have the time of each."""
-    clock, compile_s = Clock(), {Pass.FWD: 2.0, Pass.BWD: 3.0, Pass.BOTH: 5.0}
-    cells = {f"{n} {pass_}": replace(cell(seqlen=n), pass_=pass_) for n in range(4) for pass_ in passes}
-    left = TimeLeft(dict.fromkeys(cells, 1.0), cells, clock)
-    for n in range(3):
-        clock.now += len(passes) + 5.0
-        for pass_ in passes:
-            left.finished(record(f"{n} {pass_}", compile_s=compile_s[pass_], pass_=pass_))
-    assert left.seconds == pytest.approx(len(passes) + 5.0)

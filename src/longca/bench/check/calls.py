@@ -20,7 +20,7 @@ from longca.bench.check.own_memory import INPUTS, memory_for
 from longca.bench.check.timed_calls import group_sums
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 POWERS = tuple(sign * 2.0**power for power in range(-3, 4) for sign in (1, -1))
 SIGNS = (1.0, -1.0)  # in fp16, whose small numbers lose bits when they are halved: bits of a deterministic kernel would differ

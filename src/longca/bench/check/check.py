@@ -325,7 +325,7 @@ def _by_name(step: str, names: tuple[str, ...], answer: object, verdict: Verdict
     for name, value in found.items():
         if type(value) is not torch.Tensor and not (name == "lse" and value is None):
             hint = "; a function returns out, or the tuple (out, lse)" if isinstance(value, list) else ""
-            verdict.problems.append(f"{name} is {_kind(value)}, not a plain torch.Tensor{hint}")
+            verdict.blame(name, f"is {_kind(value)}, not a plain torch.Tensor{hint}")
     return {name: value.detach() for name, value in found.items() if type(value) is torch.Tensor}  # without graphs, which hold inputs
 
 
@@ -341,9 +341,9 @@ def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tup
     for name, tensor in tensors.items():
         if tensor.dtype != (wanted := _dtype_of(name, case)):
             why = ": it is fp64 where q is, and else fp32" if name in ("lse", "dsinks") else f" as {'q' if name == 'out' else name[1:]} is"
-            verdict.problems.append(f"{name} is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}{why}")
+            verdict.blame(name, f"is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}{why}")
         if tensor.device.type != case.device:
-            verdict.problems.append(f"{name} lies on {tensor.device.type}, not on {case.device}")
+            verdict.blame(name, f"lies on {tensor.device.type}, not on {case.device}")
 
 
 @contextmanager
@@ -360,7 +360,7 @@ def _refuse_shapes(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tu
     shapes = _shapes(case, lse_shape)
     for name, tensor in tensors.items():
         if tuple(tensor.shape) != shapes[name]:
-            verdict.problems.append(f"{name} has the shape {list(tensor.shape)}, not {list(shapes[name])}")
+            verdict.blame(name, f"has the shape {list(tensor.shape)}, not {list(shapes[name])}")
 
 
 def _shapes(case: Case, lse_shape: tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:

@@ -40,9 +40,9 @@ def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, v
     for name, tensor in tensors.items():
         # of a wrong out or lse that is a consequence, and nobody should look for another mistake
         if name == "dq" and verdict.ok and (leak := explain.unexpected_gradient(tensor, voiced, every)):
-            verdict.problems.append(f"dq is not 0 in rows whose dout is 0: in {leak}")
+            verdict.blame("dq", f"is not 0 in rows whose dout is 0: in {leak}")
         if name == "out" and (holes := explain.non_finite(tensor, every)):
-            verdict.problems.append(f"out holds {holes}")
+            verdict.blame("out", f"holds {holes}")
         if not right[name].numel():
             continue  # a shard without any row that is looked at
         if name == "lse":

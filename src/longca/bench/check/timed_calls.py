@@ -16,7 +16,8 @@ from longca.bench.check.own_memory import CHECK, memory_for
 from longca.bench.check.pieces import in_pieces
 from longca.bench.check.verdict import Verdict
 from longca.kernels.inputs import Inputs
-from longca.results.record import Check, Pass
+from longca.results.problem import Pass
+from longca.results.record import Check
 
 FLUCTUATION = 0.05  # of the size of a group of tokens: the sums of two calls differ by less in all orders of adding
 GROUP = 128  # tokens whose outputs are summed, to compare calls with each other

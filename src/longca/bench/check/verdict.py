@@ -71,6 +71,7 @@ class Verdict:
 
     errors: dict[str, Error] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    blamed: set[str] = field(default_factory=set)  # tensors that a problem is about
     first_ms: dict[str, float] = field(default_factory=dict)  # the wall time of the first call of each pass, in which kernels compile
     compared: list[Compared] = field(default_factory=list)  # in the order of the calls
     unequal: bool = False  # two wrong results on the same data differ from each other
@@ -89,8 +90,8 @@ class Verdict:
     @property
     def reason(self) -> str:
         """Why it is wrong, in a sentence; empty where it is right. Only the first wrong tensor has its tokens listed: the rest follows."""
-        named = {problem.partition(" ")[0] for problem in self.problems}  # a tensor that holds NaN need not be called off by it too
-        wrong = {name: error for name, error in self.errors.items() if not error.ok and not (name in named and math.isinf(error.error))}
+        known = {name for name in self.blamed if name in self.errors and math.isinf(self.errors[name].error)}  # that it holds NaN is said
+        wrong = {name: error for name, error in self.errors.items() if not error.ok and name not in known}
         first = "" if self.problems else next(iter(wrong), "")
         reason = self._only + "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
         return with_remark(reason, f"{LATER} it raises {self.raised}") if self.raised else reason
@@ -112,10 +113,16 @@ class Verdict:
             return f"only on {DATA_WORDS[self.compared[wrong[0]].data_set]}: "
         return f"{UNSTEADY}, wrong in {len(wrong)} of {len(self.compared)} calls, first in call {wrong[0] + 1}: "
 
+    def blame(self, tensor: str, problem: str) -> None:
+        """Adds a problem of one tensor: "has the shape [4], not [8]"."""
+        self.problems.append(f"{tensor} {problem}")
+        self.blamed.add(tensor)
+
     def join(self, other: Verdict) -> None:
         """Adds the verdict on another call."""
         self.compared += other.compared
         self.problems += other.problems
+        self.blamed |= other.blamed
         self.kept += other.kept
         self.first_ms = other.first_ms | self.first_ms
         self.errors |= {name: error.joined(self.errors.get(name)) for name, error in other.errors.items()}

@@ -15,7 +15,7 @@ from longca.bench.many_devices.plan import plan_of
 from longca.bench.many_devices.plugins import load_carefully
 from longca.bench.many_devices.ranks import Ranks
 from longca.bench.plan.catalogue import Catalogue, Entry
-from longca.bench.plan.cell import Cell, Split
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, make_cells, mask_of
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions, method_versions
@@ -26,6 +26,7 @@ from longca.kernels import registry as kernels
 from longca.masks import AnyMask
 from longca.parallel import joining, registry
 from longca.parallel.grid import Grid
+from longca.results.problem import Split
 from longca.text import parse_list, parse_size
 
 
@@ -67,7 +68,7 @@ class ManyDevices(Level):
             for method in methods:
                 grid = Grid.parse(grid_of(method, methods, suite, case, ranks))
                 options = options_of(method, case, grid, suite, launch.ranks_per_node if launch else ranks)
-                split += [replace(cell, split=Split(method.name, ranks, *settled)) for settled in options]
+                split += [replace(cell.with_problem(ranks=ranks), split=Split(method.name, *settled)) for settled in options]
         return split
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
@@ -116,7 +117,7 @@ class ManyDevices(Level):
         for job in dict.fromkeys(entry.cell.job for entry in planned):
             mask = mask_of(job.problem)
             if self._refusal(job, mask) is None and (about := plan_of(job, mask, job.grad).describe()):
-                lines += [f"{job.title} on {job.mask_title}, {job.seqlen} tokens:", *(f"  {line}" for line in about)]
+                lines += [f"{job.title} on {job.problem.mask_title}, {job.problem.seqlen} tokens:", *(f"  {line}" for line in about)]
         return lines
 
     def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | Unavailable | None:

@@ -24,9 +24,10 @@ def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
         return
     needed = least_bytes(plan)
     if needed > memory:
+        problem = cell.problem
         raise Refused(
-            f"{plan.method.name} on {cell.mask} with {cell.seqlen} tokens and {cell.heads_q}:{cell.heads_kv} heads over {plan.ranks} ranks "
-            f"needs at least {needed / GIB:.1f} GiB on a GPU, and these have {memory / GIB:.1f} GiB; "
+            f"{plan.method.name} on {problem.mask} with {problem.seqlen} tokens and {problem.heads_q}:{problem.heads_kv} heads "
+            f"over {plan.ranks} ranks needs at least {needed / GIB:.1f} GiB on a GPU, and these have {memory / GIB:.1f} GiB; "
             "use shorter --seqlens or GPUs with more memory."
         )
 

@@ -15,4 +15,4 @@ def plan_of(cell: Cell, mask: AnyMask, backward: bool) -> Plan:
     assert cell.split is not None
     case = replace(cell.case(mask), backward=backward)
     split = cell.split
-    return registry.plan(split.method, mask, case, split.ranks, split.grid, cell.kernel, options=options.parse(split.options))
+    return registry.plan(split.method, mask, case, cell.problem.ranks, split.grid, cell.kernel, options=options.parse(split.options))

@@ -41,7 +41,8 @@ from longca.parallel.functional import whole_heads
 from longca.parallel.method import Plan
 from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
-from longca.results.record import Check, Pass
+from longca.results.problem import Pass
+from longca.results.record import Check
 from longca.results.settings import ClockSettings
 
 
@@ -171,7 +172,7 @@ class RankSession:
                 self._plugins.add(path)
         wanted, comm = msgspec.convert(cell, Cell), self._comm
         start = time.perf_counter()
-        mask = wanted.build_mask()
+        mask = wanted.problem.build_mask()
         if mask.digest != digest:
             raise RuntimeError(f"the rank built another mask ({mask.digest}) than was planned ({digest})")
         plan = plan_of(wanted, mask, backward)
@@ -182,8 +183,8 @@ class RankSession:
         prepared = time.perf_counter()
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
-            inputs = inputs_of(plan.case, own, wanted.seed, layout)
-        self._current = CurrentCell(plan, wanted.seed, program, comm, layout, own, inputs)
+            inputs = inputs_of(plan.case, own, wanted.problem.seed, layout)
+        self._current = CurrentCell(plan, wanted.problem.seed, program, comm, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
         work = program.work(plan)

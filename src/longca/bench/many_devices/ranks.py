@@ -28,7 +28,8 @@ from longca.processes.lost import PHASES as WORDS
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
 from longca.results.metrics import GIB, imbalance
-from longca.results.record import Check, Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Check, Memory, Outcome, RankFigures, Status
 from longca.text import short
 
 if TYPE_CHECKING:
@@ -109,11 +110,11 @@ class Ranks:
 
         cell, limits = job.cell, self._suite.limits
         assert cell.split is not None
-        mask, ranks = mask_of(cell.problem), cell.split.ranks
+        mask, ranks = mask_of(cell.problem), cell.problem.ranks
         prepared = self._prepare(cell, mask)
         known: dict[str, Any] = {"grad": cell.grad, "backward_kind": least_backward(prepared), "check": self._check(job)}
         known |= {name: max(getattr(answer, name) for answer in prepared) for name in ("build_ms", "plan_ms")}
-        known["imbalance"] = imbalance([answer.work for answer in prepared])
+        uneven = imbalance([answer.work for answer in prepared])
         for pass_ in job.passes:
             settings = {"pass_": pass_.value, "settings": msgspec.to_builtins(self._suite.clock)}
             answers = self._ask(cell, "clock", limits.time_s, settings, Timed)
@@ -124,14 +125,16 @@ class Ranks:
             first = max(sum(answer.first_ms[part] for part in pass_.parts) for answer in prepared)
             figures: dict[str, Any] = {"compile_ms": max(0.0, first - timing.median)}
             sent = [answer.bytes_sent for answer in answers if answer.bytes_sent is not None]
-            figures["bytes_sent"] = sent if len(sent) == len(answers) else None
-            figures |= over_ranks(timing.samples, timing.means)
+            alone_ms = answers[0].without_transfers_ms
+            figures["over_ranks"] = RankFigures(
+                imbalance=uneven,
+                bytes_sent=sent if len(sent) == len(answers) else None,
+                wait_share=None if alone_ms is None else max(0.0, 1 - alone_ms / timing.median),
+                **over_ranks(timing.samples, timing.means),
+            )
             figures["nondeterministic"] = any(answer.nondeterministic for answer in answers)
-            if (alone_ms := answers[0].without_transfers_ms) is not None:
-                figures["wait_share"] = max(0.0, 1 - alone_ms / timing.median)
-            peaks = [answer.peak_bytes / GIB for answer in answers if answer.peak_bytes is not None]
-            if peaks:
-                figures |= {"peak_gib_ranks": peaks, "peak_gib": max(peaks)}
+            if peaks := [answer.peak_bytes / GIB for answer in answers if answer.peak_bytes is not None]:
+                figures["memory"] = Memory(max(peaks), peaks)
             yield pass_, timed_outcome(timing, mask, cell.case(mask), pass_, self._model, ranks, **known, **figures)
 
     def _prepare(self, cell: Cell, mask: AnyMask) -> list[Prepared]:
@@ -169,7 +172,7 @@ class Ranks:
             self.say(waiting(cell, PHASES.get(step, step), seconds))
 
         try:
-            group = self.group(cell.split.ranks)
+            group = self.group(cell.problem.ranks)
             group.silent = None if self._said else tell
             answers = group.run(STEP, {"name": step, "args": args}, seconds)
             return msgspec.convert(answers, list[kind])  # type: ignore[valid-type]

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
+from longca import devices
+from longca.bench.many_devices import words
 from longca.bench.many_devices.grids import ranks_of
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.ranks import Ranks
 from longca.bench.many_devices.transfers import RankFacts, RankPlace, TransferTime, measure_transfers, places
+from longca.bench.one_device.compiled_code import keep_on_disk
 from longca.bench.one_device.verify import FAILED, finding, make_step
 from longca.bench.plan.cells import mask_of, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.request import Request, Texts, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite, check
-from longca.bench.plan.workload import Step, with_model
-from longca.bench.plan.workload import model as find_model
+from longca.bench.plan.workload import Step
 from longca.bench.run.environment import device_model
 from longca.bench.run.retry import outcomes, say_nothing
-from longca.errors import LongcaError
-from longca.masks.pattern import check_seed
+from longca.errors import BadInput, LongcaError
 from longca.parallel.grid import default_windows, divisors
 from longca.processes.ranks import RankFailed
-from longca.results.record import Check, LevelName, Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Check, LevelName, Outcome, Status
 from longca.results.settings import Limits
-from longca.text import parse_heads, parse_list, parse_size, plural
+from longca.results.shown import Part, Shown
+from longca.text import parse_heads, parse_size, plural
 
 ODD_MASKS = ("causal", "share_question", "block_causal_document")  # those that are checked at a length that divides by nothing, too
 TOKENS_PER_RANK = {"cpu": 64, "cuda": 1024}
@@ -36,29 +41,28 @@ SHAPES = {"cpu": ("8:4", "32", "fp32"), "cuda": ("64:8", "128", "bf16")}  # head
 
 
 @dataclass(frozen=True)
-class CpRequest:
+class CpRequest(Request):
     """What to check; None means the usual."""
 
-    device: str
-    methods: str | None = None
-    kernels: str | None = None
-    masks: str | None = None
-    seqlens: str | None = None
-    heads: str | None = None
-    head_dims: str | None = None
-    dtypes: str | None = None
-    documents: str | None = None
-    distribution: str | None = None
-    packing: str | None = None
-    model: str | None = None
-    softcap: float | None = None
-    sinks: bool | None = None
-    scale: float | None = None
+    methods: Texts | None = None
+    masks: Texts | None = None
+    _: KW_ONLY
+    kernels: Texts | None = None
+    seqlens: Texts | None = None
+    heads: Texts | None = None
+    head_dims: Texts | None = None
+    dtypes: Texts | None = None
     nproc: int | None = None
     seed: int = 0
+    device: str | None = None
     deadline: float | None = None
-    settings: Mapping[str, int | float] | None = None
-    plugins: Sequence[str] = ()
+    out: str | Path | None = None  # the folder to pack into one file
+    progress: bool = True
+
+    @property
+    def on(self) -> str:
+        """The device: the one that is asked for, or a GPU where there is one."""
+        return self.device or devices.kind()
 
 
 class CpFinding(msgspec.Struct):
@@ -75,6 +79,9 @@ class CpFinding(msgspec.Struct):
     errors: Check
     options: str = ""  # of the method, where they differ from its defaults: node=8
 
+    def __str__(self) -> str:
+        return f"{self.method} on {self.mask}, {self.seqlen} tokens: {self.status}"
+
     @property
     def title(self) -> str:
         """The method as the table names it."""
@@ -88,31 +95,22 @@ class CpFinding(msgspec.Struct):
 
 def make_level(request: CpRequest) -> ManyDevices:
     """The level with every method of LongCA and all peers that are installed, or the named ones."""
-    load_masks(request.plugins)
-    heads, dim, dtype = SHAPES[request.device]
-    suite = Suite(
-        level=LevelName.CP,
-        methods=tuple(parse_list(request.methods or "all,peers")),
-        kernels=tuple(parse_list(request.kernels or "all")),
-        masks=tuple(parse_list(request.masks or "all")),
-        heads=(heads,),
-        head_dims=(dim,),
-        dtypes=tuple(parse_list(request.dtypes or dtype)),
-        documents=request.documents or "",
-        distribution=request.distribution or "",
-        packing=request.packing or "",
-        seeds=(check_seed(request.seed),),
-        nproc=request.nproc or 0,
-        limits=Limits().with_deadline(request.deadline),
-    )
-    suite = with_model(suite, request.model) if request.model else suite
-    lists = {name: tuple(parse_list(text)) for name in ("heads", "head_dims") if (text := getattr(request, name)) is not None}
-    suite = suite.changed(**lists, softcap=request.softcap, sinks=request.sinks, scale=request.scale)
-    ranks = ranks_of(suite, request.device)
-    suite = suite.changed(seqlens=tuple(parse_list(request.seqlens)) if request.seqlens else (TOKENS_PER_RANK[request.device] * ranks,))
+    if request.nproc is not None and (not isinstance(request.nproc, int) or request.nproc < 1):
+        raise BadInput(f"--nproc must be 1 rank or more, not {request.nproc}.")
+    devices.require(request.on)
+    if request.on == "cuda":
+        keep_on_disk()
+    load_masks(request.plugin_files)
+    refuse_several_values(request.params)
+    heads, dim, dtype = SHAPES[request.on]
+    usual = Suite(level=LevelName.CP, methods=("all", "peers"), heads=(heads,), head_dims=(dim,), dtypes=(dtype,))
+    suite = suite_of(request, usual).changed(limits=Limits().with_deadline(request.deadline))
+    ranks = ranks_of(suite, request.on)
+    if request.seqlens is None:
+        suite = suite.changed(seqlens=(TOKENS_PER_RANK[request.on] * ranks,))
     check(suite)
     suite = suite.changed(grid=_grids(ranks, parse_heads(str(suite.heads[0]))[0]))
-    return ManyDevices(suite, request.device, request.plugins, nproc=request.nproc, methods_named=request.methods is not None)
+    return ManyDevices(suite, request.on, request.plugin_files, nproc=request.nproc, methods_named=request.methods is not None)
 
 
 def _grids(ranks: int, heads: int) -> str:
@@ -126,13 +124,10 @@ def _grids(ranks: int, heads: int) -> str:
 
 def make_steps(request: CpRequest, suite: Suite, ranks: int) -> list[Step]:
     """Every mask at a length that peers take, and some at one that divides by nothing; or the lengths asked for."""
-    odd = (TOKENS_PER_RANK[request.device] - 2) * ranks - 1
+    odd = (TOKENS_PER_RANK[request.on] - 2) * ranks - 1
     asked = [(name, parse_size(str(length))) for length in suite.seqlens for name in suite.mask_names]
-    asked += [(name, odd) for name in suite.mask_names if name in ODD_MASKS and not request.seqlens]
-    model = None if request.model is None else find_model(request.model)
-    windows = {name: model.params_of(name) if model else {} for name in suite.mask_names}
-    settings = dict(request.settings or {})
-    return [make_step(name, length, request.seed, windows[name] | settings, suite.documents_at(length)) for name, length in asked]
+    asked += [(name, odd) for name in suite.mask_names if name in ODD_MASKS and request.seqlens is None]
+    return [make_step(name, length, request.seed, suite.params_of(name), suite.documents_at(length)) for name, length in asked]
 
 
 class CheckingRanks(Ranks):
@@ -145,8 +140,8 @@ class CheckingRanks(Ranks):
             yield pass_, Outcome(status=Status.OK, grad=job.cell.grad, check=errors)
 
 
-@dataclass
-class Verification:
+@dataclass(repr=False)
+class CpVerification(Shown):
     """What was found so far; `broken` says why it ended early."""
 
     ranks: int
@@ -156,6 +151,26 @@ class Verification:
     cases: int = 0
     broken: str = ""
     stopped: bool = False  # by Ctrl-C, or by SIGTERM
+
+    packed: Path | None = None  # the file with all that was found
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed and something was checked."""
+        return not self.failed and self.checked
+
+    @property
+    def checked(self) -> bool:
+        """Whether some method ran on some mask."""
+        return any(finding.errors for finding in self.findings)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per method and mask."""
+        return [msgspec.to_builtins(finding) for finding in self.findings]
+
+    def parts(self) -> list[Part]:
+        return [words.cp_table(self), *([f"{self.broken}."] if self.broken else [])]
 
     @property
     def failed(self) -> bool:
@@ -168,8 +183,8 @@ class Verification:
 
 
 def verify(
-    level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verification], None], say: Callable[[str], None] = say_nothing
-) -> Verification:
+    level: ManyDevices, steps: Sequence[Step], tell: Callable[[CpVerification], None], say: Callable[[str], None] = say_nothing
+) -> CpVerification:
     """Checks every method on every mask, then measures transfers. `tell` is called after each case, with all that is known; `say` gets a
     sentence for a method that is silent for long.
 
@@ -179,8 +194,8 @@ def verify(
     planned = plan(level.cells(steps), model, level.catalogue.versions)
     jobs = make_jobs(planned, "one")
     level.refuse_if_all_are(job.cell for job in jobs)
-    number = jobs[0].cell.split.ranks if jobs and jobs[0].cell.split else 0
-    done = Verification(number, [], [], [], len(jobs))
+    number = jobs[0].cell.problem.ranks if jobs and jobs[0].cell.split else 0
+    done = CpVerification(number, [], [], [], len(jobs))
     deadline = level.suite.limits.time_s
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         ranks = CheckingRanks(level.suite, level.catalogue, level.device, model, Path(folder))
@@ -214,5 +229,5 @@ def verify(
 def _finding(job: Job, found: Mapping[Pass, Outcome]) -> CpFinding:
     one, split = finding(job, found), job.cell.split
     assert split is not None
-    tried = (one.mask, one.seqlen, split.ranks, one.status, one.reason, one.errors)
+    tried = (one.mask, one.seqlen, job.cell.problem.ranks, one.status, one.reason, one.errors)
     return CpFinding(split.method, split.grid, job.cell.kernel, *tried, split.options)

@@ -18,7 +18,8 @@ from longca.kernels import registry
 from longca.kernels.base import BYTES, Attention, Case, Kernel, Prepared, Yes
 from longca.masks import AnyMask
 from longca.results.metrics import GIB
-from longca.results.record import Check, Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Check, Memory, Outcome, Status
 from longca.text import format_memory, plural, short
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     session.graphs.limit()
     session.phase("build")
     (kernel, attention), plan_ms, tuning_ms, prepared_bytes = _prepare(kernel, mask, case, session)
-    reference = session.reference(mask, replace(case, backward=job.reference_grad), cell.seed)
+    reference = session.reference(mask, replace(case, backward=job.reference_grad), cell.problem.seed)
     session.phase("build")  # kernels compile in their first call
-    check, first_ms = _check(kernel, attention, case, cell.seed, reference, session, job.repeats)
+    check, first_ms = _check(kernel, attention, case, cell.problem.seed, reference, session, job.repeats)
     known: dict[str, Any] = {"variant": kernel.variant or None, "backward_kind": kernel.backward, "grad": case.backward, "check": check}
     known |= {"chose": kernel.chose or None, "build_ms": session.build_ms, "plan_ms": plan_ms}
     if not job.timed:
-        yield from (Answer(cell.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
+        yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
         return
     from longca.bench.check.calls import Calls
     from longca.bench.check.check import KernelSubject
@@ -67,13 +68,13 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     from longca.kernels.inputs import make
 
     with memory_for(INPUTS):
-        calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.seed, kernel.layout), case, cell.seed)
+        calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.problem.seed, kernel.layout), case, cell.problem.seed)
     expected, first_ms = Expected.of_kernel(reference, case, "lse" in check), {**first_ms, "tuning": tuning_ms}
     timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
-    for pass_ in (cell.pass_ for cell in job.cells):
+    for pass_ in (cell.problem.pass_ for cell in job.cells):
         session.phase("time")
         timed[pass_] = _refused_alone(kernel, mask, case, pass_, known) or timer.outcome(pass_)
-    failed = timer.failed_on_other_numbers(lambda data_set: data(case, reference.sampled, data_set, cell.seed, kernel.layout))
+    failed = timer.failed_on_other_numbers(lambda data_set: data(case, reference.sampled, data_set, cell.problem.seed, kernel.layout))
     yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
 
 
@@ -128,7 +129,8 @@ class PassTimer:
         calls.release()
         first, steady = sum(self.first_ms[part] for part in pass_.parts), timing.median if case.device == "cuda" else timing.call_ms
         figures["compile_ms"] = self.first_ms["tuning"] + max(0.0, first - steady)
-        figures["peak_gib"] = None if peak_bytes is None else max(0, self.prepared_bytes + kept_bytes + peak_bytes) / GIB
+        if peak_bytes is not None:
+            figures["memory"] = Memory(max(0, self.prepared_bytes + kept_bytes + peak_bytes) / GIB)
         return timed_outcome(timing, self.mask, case, pass_, session.device_model, **self.known, **figures)
 
     def _check(self, pass_: Pass) -> bool:
@@ -228,12 +230,12 @@ def _try(job: WorkerJob, name: TrialName, session: Session) -> Iterator[Answer]:
         session.tell_outcome(_outcome(tried))
         session.phase("check")  # nothing is left to compile in the calls that follow
 
-    asked = Asked(cell.kernel, cell.case(mask), mask, cell.seed, reference, tell_wrong=tell_wrong)
+    asked = Asked(cell.kernel, cell.case(mask), mask, cell.problem.seed, reference, tell_wrong=tell_wrong)
     tried = run_trial(name, asked)
     if tried.verdict.raised:
         session.recover()  # the call that raised may have broken the device
     outcome = _outcome(tried)
-    yield from (Answer(cell.pass_, outcome) for cell in job.cells)
+    yield from (Answer(cell.problem.pass_, outcome) for cell in job.cells)
 
 
 def _outcome(tried: Tried) -> Outcome:

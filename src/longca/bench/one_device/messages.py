@@ -6,7 +6,8 @@ import msgspec
 
 from longca.bench.check.trial_names import TrialName
 from longca.bench.plan.cell import Cell
-from longca.results.record import Outcome, Pass
+from longca.results.problem import Pass
+from longca.results.record import Outcome
 from longca.results.settings import ClockSettings
 
 

@@ -20,6 +20,7 @@ from longca.bench.run.outcomes import CellFailed, drop_frames
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.masks import AnyMask
+from longca.results.problem import Problem
 from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 
@@ -55,7 +56,7 @@ class Session:
         self._timer: Timer | None = None
         self._telemetry: Telemetry | None = None
         self._references: ReferenceStore | None = None
-        self._problem: tuple[Cell, AnyMask, float] | None = None
+        self._problem: tuple[Problem, AnyMask, float] | None = None
         self._cuda: Any = None
         self._usual: TorchState | None = None  # torch's settings before any kernel ran
 
@@ -123,13 +124,13 @@ class Session:
 
     def mask(self, cell: Cell, digest: str) -> AnyMask:
         """The mask of a problem: made once for all kernels that this worker runs on it."""
-        if self._problem is None or self._problem[0] != cell.problem:
+        if self._problem is None or self._problem[0] != cell.problem.every_pass:
             self._problem = None  # a large pattern is dropped before the next one is made
             start = time.perf_counter()
-            mask = cell.build_mask()
+            mask = cell.problem.build_mask()
             if mask.digest != digest:
                 raise CellFailed(Status.ERROR, f"the worker built another mask ({mask.digest}) than was planned ({digest})")
-            self._problem = cell.problem, mask, (time.perf_counter() - start) * 1e3
+            self._problem = cell.problem.every_pass, mask, (time.perf_counter() - start) * 1e3
         return self._problem[1]
 
     @property

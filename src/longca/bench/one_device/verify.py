@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from shutil import rmtree
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
@@ -25,7 +26,8 @@ from longca.bench.run.retry import outcomes, say_nothing
 from longca.errors import BadInput
 from longca.kernels.base import BYTES, Case
 from longca.masks.own import GROUP as OWN
-from longca.results.record import Check, Outcome, Params, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Check, Outcome, Params, Status
 from longca.results.settings import Limits
 from longca.text import format_dims, format_heads, format_memory
 
@@ -51,6 +53,10 @@ class Finding:
     heads: str
     head_dim: str
     dtype: str
+    trial: TrialName | None = None  # `mask` then names the trial
+
+    def __str__(self) -> str:
+        return f"{self.kernel} on {self.mask}, {self.seqlen} tokens: {self.status}"
 
     @property
     def checked(self) -> bool:
@@ -58,7 +64,7 @@ class Finding:
         return bool(self.errors) or self.status in FAILED
 
 
-def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float], lengths: Sequence[int] = ()) -> Step:
+def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, Any], lengths: Sequence[int] = ()) -> Step:
     """The mask to check on, with these lengths of documents if it has some. Short sequences get narrow windows and several documents, or
     many masks would show the same pairs."""
     pattern = masks.find(name)
@@ -120,7 +126,7 @@ def verify(
         )
         workers.say = say
         try:
-            for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem):
+            for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem.every_pass):
                 for job in of_problem:
                     found = finding(job, dict(outcomes(job, workers)))
                     own = subject(job.cell)
@@ -143,39 +149,32 @@ def verify(
 
 def subject(cell: Cell) -> Subject:
     """What trials are made of: a kernel in one shape and dtype."""
-    shape = msgspec.structs.asdict(cell)
-    return cell.kernel, format_heads(shape), format_dims(shape), cell.dtype
+    shape = msgspec.structs.asdict(cell.problem)
+    return cell.kernel, format_heads(shape), format_dims(shape), cell.problem.dtype
 
 
-class CaseCount:
-    """How many findings `verify` has: those of the kernels on their masks, and of all trials of all kernels; and how many came."""
-
-    def __init__(self, planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> None:
-        checked = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
-        self.total = len(checked) + len(set(checked)) * len(trials_on(device) if trials else ())
-        self.done = 0
-
-    def add(self, finding: Finding) -> None:
-        """Counts a finding."""
-        self.done += 1
+def case_count(planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> int:
+    """How many findings `verify` has: those of the kernels on their masks, and of all trials of all kernels."""
+    checked = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
+    return len(checked) + len(set(checked)) * len(trials_on(device) if trials else ())
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
     """The cells of the first of all masks that show the same pairs."""
     names = _same_masks(planned)
-    return [entry for entry in planned if entry.cell.mask == names[_shown(entry)][0]]
+    return [entry for entry in planned if entry.cell.problem.mask == names[_shown(entry)][0]]
 
 
 def _same_masks(planned: Sequence[Planned]) -> dict[tuple[int, str], list[str]]:
     """The names of masks by length and digest."""
     by_pairs: dict[tuple[int, str], dict[str, None]] = {}
     for entry in planned:
-        by_pairs.setdefault(_shown(entry), {})[entry.cell.mask] = None
+        by_pairs.setdefault(_shown(entry), {})[entry.cell.problem.mask] = None
     return {shown: list(names) for shown, names in by_pairs.items()}
 
 
 def _shown(entry: Planned) -> tuple[int, str]:
-    return entry.cell.seqlen, entry.mask.digest
+    return entry.cell.problem.seqlen, entry.mask.digest
 
 
 def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
@@ -192,9 +191,10 @@ def skipped_trial(job: Job, name: TrialName, reason: str) -> Finding:
 
 
 def _trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
-    block_pattern = masks.has_blocks(job.cell.mask)  # there the mask of the job is tried too, at its own length
-    seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
-    return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    block_pattern = masks.has_blocks(job.cell.problem.mask)  # there the mask of the job is tried too, at its own length
+    seqlen = job.cell.problem.seqlen if block_pattern else TRIAL_TOKENS
+    found = _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    return replace(found, trial=name)
 
 
 def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
@@ -211,7 +211,7 @@ def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
     elif forward.status is Status.WRONG and not backward.check and forward.reason != backward.reason:
         reason = f"{backward.reason.rstrip('.')}; its forward alone: {forward.reason}"
     variant, check = forward.variant or backward.variant, shown.check or forward.check or {}
-    return _finding(job, variant, job.cell.mask, job.cell.seqlen, shown.status, reason, check)
+    return _finding(job, variant, job.cell.problem.mask, job.cell.problem.seqlen, shown.status, reason, check)
 
 
 def _finding(job: Job, variant: str | None, mask: str, seqlen: int, status: Status, reason: str, errors: Check) -> Finding:

@@ -51,7 +51,7 @@ class Worker:
     def _answers(self, job: WorkerJob) -> Iterator[Chosen | Answer]:
         """One answer per pass, whatever happens."""
         self._session.configure(job)
-        left = [cell.pass_ for cell in job.cells]
+        left = [cell.problem.pass_ for cell in job.cells]
         try:
             for reply in jobs.run(job, self._session):
                 if isinstance(reply, Answer):

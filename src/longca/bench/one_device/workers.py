@@ -23,7 +23,8 @@ from longca.masks import own
 from longca.processes import host_memory
 from longca.processes.child import Child
 from longca.processes.lost import ChildLost
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 from longca.results.settings import Limits
 from longca.text import with_remark
 

@@ -12,7 +12,8 @@ from longca.errors import closest, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case, No
 from longca.masks import AnyMask, own
-from longca.results.record import Outcome, Pass
+from longca.results.problem import Pass
+from longca.results.record import Outcome
 from longca.results.settings import SAMPLE_LENGTH
 
 Trial = tuple[AnyMask, Case]
@@ -164,6 +165,6 @@ def _trials(suite: Suite, device: str) -> list[Trial]:
 
     Block patterns are the slowest to make, so all kernels share them."""
     short = suite.changed(seqlens=(SAMPLE_LENGTH,), passes=(Pass.FWD,), seeds=suite.seed_list[:1], dense=())
-    masks = [(cell, cell.build_mask()) for cell in make_cells(short, [""], device)]
+    masks = [(cell, cell.problem.build_mask()) for cell in make_cells(short, [""], device)]
     backwards = sorted({False, any(pass_ is not Pass.FWD for pass_ in suite.passes)})
     return [(mask, replace(cell.case(mask), backward=backward)) for backward in backwards for cell, mask in masks]

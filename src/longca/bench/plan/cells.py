@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from longca import lengths, masks
 from longca.bench.plan.cell import Cell, key
@@ -19,7 +19,8 @@ from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask, BlockMask
 from longca.masks.selection import RULES
 from longca.processes import host_memory
-from longca.results.record import LevelName, MaskEntry, Pass
+from longca.results.problem import Operator, Pass, Problem
+from longca.results.record import LevelName, MaskEntry
 from longca.text import format_memory, format_size, parse_dims, parse_heads
 
 LONGEST = 1 << 30  # tokens: the twelve masks of that length take some 20 s and 1.5 GiB to make, and far more beyond
@@ -42,21 +43,25 @@ def make_cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequenc
     grid = [(step.cell_fields, kernels) for step in steps] or list(_grid(suite, kernels))
     for heads, dims, dtype in product(suite.heads, suite.head_dims, suite.dtypes):
         (heads_q, heads_kv), (head_dim, head_dim_v) = parse_heads(str(heads)), parse_dims(str(dims))
-        shape: dict[str, Any] = {"heads_q": heads_q, "heads_kv": heads_kv, "head_dim": head_dim, "head_dim_v": head_dim_v, "dtype": dtype}
+        operator = Operator(
+            heads_q=heads_q,
+            heads_kv=heads_kv,
+            head_dim=head_dim,
+            head_dim_v=head_dim_v,
+            dtype=dtype,
+            deterministic=suite.deterministic,
+            softcap=suite.softcap,
+            sinks=suite.sinks,
+            scale=suite.scale,
+        )
         for fields, labels in grid:
             pattern = masks.has_blocks(fields["mask"])
             level = LevelName.SPARSE if suite.level is LevelName.KERNEL and pattern else suite.level
-            options: dict[str, Any] = {
-                "level": level,
-                "source": suite.source if pattern else "random",
-                "deterministic": suite.deterministic,
-                "softcap": suite.softcap,
-                "sinks": suite.sinks,
-                "scale": suite.scale,
-            }
+            source = suite.source if pattern else "random"
             for kernel, pass_ in product(labels, suite.passes):
-                cells[Cell(kernel=kernel, pass_=pass_, grad=grad, device=device, **shape, **options, **fields)] = None
-    if cells and suite.source != "random" and all(cell.source == "random" for cell in cells):
+                problem = Problem(**asdict(operator), pass_=pass_, source=source, **fields)
+                cells[Cell(problem=problem, kernel=kernel, level=level, device=device, grad=grad)] = None
+    if cells and suite.source != "random" and all(cell.problem.source == "random" for cell in cells):
         raise BadInput(
             f"the source {suite.source} is for block patterns, and none is asked for; add --masks {','.join(masks.block_names())}."
         )
@@ -95,14 +100,18 @@ def _choices(params: Mapping[str, Number | list[Number]]) -> Iterator[tuple[tupl
         yield tuple(zip(params, chosen, strict=True))
 
 
-@lru_cache(maxsize=4)
-def mask_of(problem: Cell) -> AnyMask:
-    """The mask of a problem; cells of one problem follow one another."""
+def mask_of(problem: Problem) -> AnyMask:
+    """The mask of a problem."""
+    return _mask_of(problem.every_pass)
+
+
+@lru_cache(maxsize=4)  # cells of one problem follow one another
+def _mask_of(problem: Problem) -> AnyMask:
     refuse_too_long(problem)
     return problem.build_mask()
 
 
-def refuse_too_long(problem: Cell) -> None:
+def refuse_too_long(problem: Problem) -> None:
     """Refuses a mask that no machine, or not this one, has the memory for, before it is made."""
     if problem.seqlen > LONGEST:
         raise BadInput(f"{format_size(problem.seqlen)} tokens are too many: masks are made for up to {format_size(LONGEST)}; give fewer.")
@@ -120,9 +129,13 @@ def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) ->
         )
 
 
-@lru_cache(maxsize=4096)
-def mask_entry(problem: Cell) -> MaskEntry:
+def mask_entry(problem: Problem) -> MaskEntry:
     """The mask of a problem as the journal keeps it."""
+    return _mask_entry(problem.every_pass)
+
+
+@lru_cache(maxsize=4096)
+def _mask_entry(problem: Problem) -> MaskEntry:
     return describe_mask(mask_of(problem), problem.token_shape)
 
 
@@ -150,7 +163,7 @@ def equal_masks(planned: Iterable[Planned]) -> list[str]:
     """A sentence for each set of masks that are the same mask at a length: a kernel that ignores what tells them apart is right there."""
     shown: dict[tuple[int, str], dict[str, None]] = {}
     for entry in planned:
-        shown.setdefault((entry.cell.seqlen, entry.mask.digest), {})[entry.cell.mask] = None
+        shown.setdefault((entry.cell.problem.seqlen, entry.mask.digest), {})[entry.cell.problem.mask] = None
     return [f"{' and '.join(names)} are the same mask at {seqlen} tokens" for (seqlen, _), names in shown.items() if len(names) > 1]
 
 
@@ -158,7 +171,7 @@ def plan(
     cells: Iterable[Cell],
     device_model: str,
     versions: Mapping[str, Mapping[str, str]],
-    describe: Callable[[Cell], MaskEntry] = mask_entry,
+    describe: Callable[[Problem], MaskEntry] = mask_entry,
 ) -> list[Planned]:
     """Keys for cells. Where seeds give the same mask (full, causal, windows) only the first is kept; other parameters are another cell,
     even where they happen to show the same: who asks for two ratios gets figures for two. `versions` are by `Cell.title` or kernel.
@@ -168,7 +181,7 @@ def plan(
     planned: dict[tuple[Any, ...], Planned] = {}
     for cell in cells:
         mask = describe(cell.problem)
-        same = (replace(cell, seed=0, params=(), documents=None), mask.digest, tuple(sorted(mask.params.items())))
+        same = (cell.with_problem(seed=0, params=(), documents=None), mask.digest, tuple(sorted(mask.params.items())))
         if same not in planned:
             own = {**versions[cell.kernel], **(versions[cell.title] if cell.split else {})}
             planned[same] = Planned(cell, key(cell, mask.digest, device_model, own), mask, own)

@@ -17,7 +17,7 @@ from longca.kernels import registry
 from longca.kernels.base import No
 from longca.masks import AnyMask
 from longca.results import metrics
-from longca.results.record import Pass
+from longca.results.problem import Pass, Problem
 from longca.results.settings import ENOUGH, EXTENSION, FEWEST, SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_duration, format_size
 
@@ -36,8 +36,8 @@ def flops_per_second(device: str) -> float:
 
 def call_s(cell: Cell) -> float:
     """Seconds of one call at a usual speed. Of a block pattern the expected part of the blocks counts."""
-    pairs = mask_outline(cell.problem).area // cell.patterns * cell.heads_q
-    return metrics.flops_of(pairs, cell.head_dim, cell.head_dim_v, cell.pass_) / flops_per_second(cell.device)
+    pairs = mask_outline(cell.problem).area // cell.problem.patterns * cell.problem.heads_q
+    return metrics.flops_of(pairs, cell.problem.head_dim, cell.problem.head_dim_v, cell.problem.pass_) / flops_per_second(cell.device)
 
 
 def clock_s(call: float, clock: ClockSettings) -> float:
@@ -52,11 +52,11 @@ def clock_s(call: float, clock: ClockSettings) -> float:
 def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
     """Seconds of each cell by its key. The first cell of a kernel bears its start, its first cell on a problem the check, and the
     first cell of a problem the reference. Cells that a kernel will refuse take no time."""
-    seconds, seen = dict[str, float](), set[Cell | str]()
+    seconds, seen = dict[str, float](), set[Cell | Problem | str]()
     for entry in planned:
         cell, call = entry.cell, call_s(entry.cell)
-        alone = cell.pass_ is Pass.FWD  # a forward that fails beside its backward is tried without
-        if _is_refused(replace(cell, seqlen=SAMPLE_LENGTH, seed=0, documents=None, pass_=Pass.FWD, grad=cell.grad and not alone)):
+        alone = cell.problem.pass_ is Pass.FWD  # a forward that fails beside its backward is tried without
+        if _is_refused(_sample_of(cell, grad=cell.grad and not alone)):
             seconds[entry.key] = 0.0
             continue
         own = clock_s(call, suite.clock) + 0.05
@@ -64,11 +64,18 @@ def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
             own += FIRST_S[cell.device]
         if cell.job not in seen:
             own += 0.1 + CHECK_CALLS * call
-        if cell.problem not in seen:
-            own += 0.1 + REFERENCE_WORK * cell.seqlen**2 * cell.heads_q * cell.head_dim / flops_per_second(cell.device)
-        seen |= {cell.job, cell.problem, cell.kernel}
+        if cell.problem.every_pass not in seen:
+            own += 0.1 + REFERENCE_WORK * cell.problem.seqlen**2 * cell.problem.heads_q * cell.problem.head_dim / flops_per_second(
+                cell.device
+            )
+        seen |= {cell.job, cell.problem.every_pass, cell.kernel}
         seconds[entry.key] = own
     return seconds
+
+
+def _sample_of(cell: Cell, grad: bool) -> Cell:
+    """The cell at a short length."""
+    return replace(cell.with_problem(seqlen=SAMPLE_LENGTH, seed=0, documents=None, pass_=Pass.FWD), grad=grad)
 
 
 @lru_cache(maxsize=4096)
@@ -77,7 +84,7 @@ def _is_refused(sample: Cell) -> bool:
     if sample.split is not None or sample.kernel.partition(":")[0] not in registry.names():
         return False
     try:
-        mask = _sample_mask(sample.problem)
+        mask = _sample_mask(sample.problem.every_pass)
         answers = [registry.supports(kernel, mask, sample.case(mask)) for kernel in registry.choices(sample.kernel)]
     except Exception:  # no such mask at this length, or a kernel that cannot answer: its worker finds out
         return False
@@ -85,7 +92,7 @@ def _is_refused(sample: Cell) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _sample_mask(problem: Cell) -> AnyMask:
+def _sample_mask(problem: Problem) -> AnyMask:
     return problem.build_mask()
 
 
@@ -96,23 +103,25 @@ def refuse_hopeless(planned: Sequence[Planned], limits: Limits, per_rank: bool =
     if not slow:
         return
     worst = max(slow, key=call_s)
-    ranks = worst.split.ranks if worst.split and per_rank else 1
+    ranks = worst.problem.ranks if per_rank else 1
     fits, each = _longest(worst, limits.time_s, ranks), " per rank" if per_rank else ""
     advice = f"--seqlens up to {format_size(fits)}{each}" if fits else "fewer --heads"
-    tokens = f"{format_size(worst.seqlen)} tokens" + (f" ({format_size(worst.seqlen // ranks)} per rank)" if per_rank else "")
+    tokens = f"{format_size(worst.problem.seqlen)} tokens" + (
+        f" ({format_size(worst.problem.seqlen // ranks)} per rank)" if per_rank else ""
+    )
     suite = ", the suite quick-cp" if worst.split else ""
     raise Refused(
-        f"{worst.mask} with {tokens} and {worst.heads_q} heads takes about {format_duration(call_s(worst))} "
-        f"a call ({worst.pass_.value}) on this CPU, and a cell has {format_duration(limits.time_s)}; "
+        f"{worst.problem.mask} with {tokens} and {worst.problem.heads_q} heads takes about {format_duration(call_s(worst))} "
+        f"a call ({worst.problem.pass_.value}) on this CPU, and a cell has {format_duration(limits.time_s)}; "
         f"use a GPU, {advice}{suite}, or a longer --deadline."
     )
 
 
 def _longest(cell: Cell, time_s: float, ranks: int) -> int | None:
     """The largest power of two below the cell's length for each rank at which it has time enough; None where its documents are given."""
-    size = 1 << (cell.seqlen // ranks - 1).bit_length() - 1
-    while size * ranks >= SHORTEST and cell.documents is None:
-        shorter = replace(cell, seqlen=size * ranks)
+    size = 1 << (cell.problem.seqlen // ranks - 1).bit_length() - 1
+    while size * ranks >= SHORTEST and cell.problem.documents is None:
+        shorter = cell.with_problem(seqlen=size * ranks)
         if LEAST_CALLS * call_s(shorter) <= time_s:
             return size
         size //= 2

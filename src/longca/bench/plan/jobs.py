@@ -15,7 +15,8 @@ from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.outline import mask_outline
 from longca.errors import BadInput
-from longca.results.record import RETRIED, Pass, Record, Status
+from longca.results.problem import Pass, Problem
+from longca.results.record import RETRIED, Record, Status
 from longca.text import short
 
 
@@ -34,20 +35,20 @@ class Job:
 
     @property
     def passes(self) -> list[Pass]:
-        return [entry.cell.pass_ for entry in self.planned]
+        return [entry.cell.problem.pass_ for entry in self.planned]
 
     @property
     def forward_alone(self) -> Job:
         """The job without its backward passes, and without what a forward keeps for them."""
-        forward = [entry for entry in self.planned if entry.cell.pass_ is Pass.FWD]
+        forward = [entry for entry in self.planned if entry.cell.problem.pass_ is Pass.FWD]
         return replace(self, planned=tuple(replace(entry, cell=change(entry.cell, grad=False)) for entry in forward))
 
 
 def make_jobs(planned: Iterable[Planned], workers: str = "kernel") -> list[Job]:
     """Jobs grouped by problem, then by worker, so that `last` can tell a worker when a problem is over for it."""
-    problems: dict[Cell, dict[Cell, list[Planned]]] = {}
+    problems: dict[Problem, dict[Cell, list[Planned]]] = {}
     for entry in planned:
-        problems.setdefault(entry.cell.problem, {}).setdefault(entry.cell.job, []).append(entry)
+        problems.setdefault(entry.cell.problem.every_pass, {}).setdefault(entry.cell.job, []).append(entry)
     jobs: list[Job] = []
     for kernels in problems.values():
         by_worker: dict[str, list[Job]] = {}
@@ -73,10 +74,10 @@ def shard(planned: list[Planned], text: str) -> list[Planned]:
         part = parts = 0
     if not 1 <= part <= parts:
         raise BadInput(f"{short(text, 40)!r} is not a shard; write one such as 3/8, from 1/8 to 8/8.")
-    problems = {entry.cell.problem: mask_outline(entry.cell.problem).area for entry in planned}  # the same in a dry run
+    problems = {entry.cell.problem.every_pass: mask_outline(entry.cell.problem).area for entry in planned}  # the same in a dry run
     by_cost = sorted(problems, key=lambda problem: -problems[problem])  # a stable sort: every machine deals the same way
     mine = set(by_cost[part - 1 :: parts])
-    return [entry for entry in planned if entry.cell.problem in mine]
+    return [entry for entry in planned if entry.cell.problem.every_pass in mine]
 
 
 def left_to_do(planned: list[Planned], records: Mapping[str, Record], *, retry: bool = False, full: bool = False) -> list[Planned]:

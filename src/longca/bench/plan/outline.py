@@ -9,15 +9,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 from longca import masks
-from longca.bench.plan.cell import Cell, fingerprint
+from longca.bench.plan.cell import fingerprint
 from longca.bench.plan.cells import mask_entry, refuse_too_long
+from longca.results.problem import Problem
 from longca.results.record import MaskEntry
 
 
-@lru_cache(maxsize=4096)
-def mask_outline(problem: Cell) -> MaskEntry:
+def mask_outline(problem: Problem) -> MaskEntry:
     """The mask of a problem. Of a block pattern the area is the expected one, and the digest is that of how it is made: two seeds whose
     rule happens to select the same blocks count as two."""
+    return _mask_outline(problem.every_pass)
+
+
+@lru_cache(maxsize=4096)
+def _mask_outline(problem: Problem) -> MaskEntry:
     if problem.mask not in masks.block_names():  # with bands on top of blocks, what is left of these is not known beforehand
         return mask_entry(problem)
     refuse_too_long(problem)

@@ -19,8 +19,8 @@ from longca.lengths.packers import PACKERS
 from longca.masks.pattern import LARGEST_SEED
 from longca.parallel.grid import Grid
 from longca.results.metrics import DTYPES
-from longca.results.record import LevelName, Pass
-from longca.results.schema import clause
+from longca.results.problem import Pass
+from longca.results.record import LevelName
 from longca.results.settings import ClockSettings, Limits
 from longca.text import parse_dims, parse_heads, parse_size
 
@@ -136,7 +136,7 @@ def read_toml(path: Path, kind: type[T]) -> T:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not a text file'}.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is not TOML: {clause(error)}.") from error
+        raise BadInput(f"{path} is not TOML: {error}.") from error
     return convert(values, kind, str(path))
 
 

@@ -15,8 +15,8 @@ from longca.bench.plan.refusals import convert
 from longca.bench.plan.suite import Seed, Suite, folder, names, read_toml
 from longca.errors import BadInput, LongcaError, unknown
 from longca.masks.expression import Expression, Leaf
-from longca.results.record import Params, Size
-from longca.results.schema import clause
+from longca.results.problem import Size
+from longca.results.record import Params
 
 Count = Annotated[int, Meta(ge=1)]
 EXAMPLE = '{"mask": "causal_document", "documents": [353, 7839]}'
@@ -59,7 +59,7 @@ def _step(line: str, where: str) -> Step:
     try:
         values = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"{where} is not JSON: {clause(error)}; write an object such as {EXAMPLE}.") from error
+        raise BadInput(f"{where} is not JSON: {error}; write an object such as {EXAMPLE}.") from error
     if not isinstance(values, dict) or "mask" not in values:
         raise BadInput(f"{where} must be an object with a mask, such as {EXAMPLE}.")
     step = convert(values, Step, where)

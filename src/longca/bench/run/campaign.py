@@ -92,7 +92,7 @@ def measure(
         todo_jobs = jobs.make_jobs(todo, level.suite.limits.workers)
         left = TimeLeft(estimates_s(todo, level.suite), {entry.key: entry.cell for entry in todo})
         with show(len(todo), left) as watcher:
-            journal.say = executor.say = watcher.say
+            executor.say = watcher.say
             if journal.torn:
                 watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
             if unknown:
@@ -139,14 +139,14 @@ def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: b
     records = _believed({record.key: record for record in read_results(out).entries}, read_environments(out))
     model, digests = environment.device_model(level.device), defaultdict[tuple[str, int], set[str]](set)
     for record in records.values():
-        digests[record.mask, record.seqlen].add(record.mask_digest)
+        digests[record.problem.mask, record.problem.seqlen].add(record.built.digest)
 
     def as_written(entry: Planned) -> Planned:
         cell = entry.cell
-        keys = (key(cell, digest, model, entry.versions) for digest in digests[cell.mask, cell.seqlen])
+        keys = (key(cell, digest, model, entry.versions) for digest in digests[cell.problem.mask, cell.problem.seqlen])
         return replace(entry, key=next((name for name in keys if name in records), entry.key))
 
-    written = [as_written(entry) if masks.has_blocks(entry.cell.mask) else entry for entry in planned]
+    written = [as_written(entry) if masks.has_blocks(entry.cell.problem.mask) else entry for entry in planned]
     return jobs.left_to_do(written, records, retry=retry, full=full)
 
 

@@ -1,18 +1,22 @@
-"""Progress of a run: a bar with the time left and the latest cells in a terminal, plain lines in a pipe or a log."""
+"""Progress of a run: a bar with the time left and the latest cells in a terminal, plain lines in a pipe or a log, one line that is written
+over in a notebook, or nothing."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longca.bench.plan.jobs import Job
 from longca.bench.run.time_left import TimeLeft
 from longca.results.naming import is_pattern, mask_title
 from longca.results.record import Record
 from longca.results.tables import speed_unit
-from longca.text import format_duration, format_size
+from longca.text import format_duration, format_size, in_notebook, short, write_over
+
+if TYPE_CHECKING:
+    from longca.bench.run.campaign import Show
 
 SHOWN = 12  # latest cells in the live table
 
@@ -23,40 +27,74 @@ def result(record: Record) -> str:
         return f"{record.status}: {record.reason}"
     unit = speed_unit([record.speed])
     speed = f"{unit.text(record.speed, bool(record.noisy))} {unit.name}"
-    return f"{record.times.median:.4g} ms  {speed}{'  (host_bound)' if record.host_bound else ''}"
+    return f"{record.times.median:.4g} ms  {speed}{'  (host_bound)' if record.times.host_bound else ''}"
 
 
 def cell_names(record: Record, left: TimeLeft) -> tuple[str, str, str, str]:
     """Kernel or method, mask (with its seed where the run has several), length and pass."""
     line = f"{record.split_name} {record.label}" if record.method else record.label
-    mask = mask_title(record) if is_pattern(record) else record.mask
-    seed = f" seed={record.seed}" if left.has_several_seeds(record) else ""
-    return line, f"{mask}{seed}", format_size(record.seqlen), record.pass_.value
+    mask = mask_title(record) if is_pattern(record) else record.problem.mask
+    seed = f" seed={record.problem.seed}" if left.has_several_seeds(record) else ""
+    return line, f"{mask}{seed}", format_size(record.problem.seqlen), record.problem.pass_.value
 
 
-class PlainProgress:
-    """A line per cell."""
+class Silent:
+    """Shows nothing."""
 
     def __init__(self, total: int, left: TimeLeft) -> None:
         self._total, self._done, self._left = total, 0, left
 
-    def __enter__(self) -> PlainProgress:
+    def __enter__(self) -> Silent:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        sys.stderr.flush()
+        """Nothing to end."""
 
     def begin(self, job: Job) -> None:
-        """Shows nothing: the line comes with the result."""
+        """Shows nothing: a line comes with the result."""
 
     def finished(self, record: Record) -> None:
         self._done += 1
         self._left.finished(record)
-        left, names = format_duration(self._left.seconds), " ".join(cell_names(record, self._left))
-        self.say(f"[{self._done}/{self._total}, {left} left] {names}: {result(record)}")
+
+    def say(self, text: str) -> None:
+        """Shows nothing."""
+
+    def _names(self, record: Record) -> str:
+        return " ".join(cell_names(record, self._left))
+
+    @property
+    def _count(self) -> str:
+        return f"[{self._done}/{self._total}, {format_duration(self._left.seconds)} left]"
+
+
+class PlainProgress(Silent):
+    """A line per cell."""
+
+    def finished(self, record: Record) -> None:
+        super().finished(record)
+        self.say(f"{self._count} {self._names(record)}: {result(record)}")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+class NotebookProgress(Silent):
+    """One line with the latest cell; cells that failed keep a line of their own."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        write_over("")
+
+    def finished(self, record: Record) -> None:
+        super().finished(record)
+        line = f"{self._names(record)}: {result(record)}"
+        if not record.ok:
+            self.say(short(line))
+        write_over(f"{self._count} {line}")
+
+    def say(self, text: str) -> None:
+        write_over("")
+        print(text, flush=True)
 
 
 class LiveProgress:
@@ -104,7 +142,7 @@ class LiveProgress:
 
     def begin(self, job: Job) -> None:
         cell = job.cell
-        self._bar.update(self._task, description=f"{cell.title} {cell.mask_title} {format_size(cell.seqlen)}")
+        self._bar.update(self._task, description=f"{cell.title} {cell.problem.mask_title} {format_size(cell.problem.seqlen)}")
 
     def finished(self, record: Record) -> None:
         self._left.finished(record)
@@ -117,3 +155,8 @@ class LiveProgress:
 
 def progress(total: int, left: TimeLeft) -> PlainProgress | LiveProgress:
     return LiveProgress(total, left) if sys.stderr.isatty() else PlainProgress(total, left)
+
+
+def watcher(shown: bool) -> Show:
+    """What shows the progress of a run to a Python user."""
+    return (NotebookProgress if in_notebook() else progress) if shown else Silent

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.jobs import Job
 from longca.processes.lost import PHASES, SILENT_S
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 from longca.text import format_duration, format_size, short
 
 NOT_ALONE = (Status.OK, Status.INVALID, Status.UNAVAILABLE)  # the forward was measured, or no way of running it is there
@@ -48,7 +49,7 @@ def say_nothing(text: str) -> None:
 def waiting(cell: Cell, phase: str, deadline_s: float, trial: str = "") -> str:
     """The sentence for a job that is silent for long: what runs, and when it is stopped. A forward that is tried again alone says so."""
     name = f"{cell.split.method} {cell.split.shape} {cell.kernel}" if cell.split else cell.kernel
-    problem = f"the trial {trial}" if trial else f"{cell.mask_title}, {format_size(cell.seqlen)} tokens"
+    problem = f"the trial {trial}" if trial else f"{cell.problem.mask_title}, {format_size(cell.problem.seqlen)} tokens"
     alone = "" if cell.grad or trial else ", without a backward"
     phase = PHASES.get(phase, phase)
     return f"waiting for {name} on {problem}{alone}: {phase} takes more than {SILENT_S:g} s; its deadline is {format_duration(deadline_s)}."

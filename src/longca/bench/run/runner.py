@@ -126,12 +126,12 @@ def execute(
             for job in jobs:
                 if stop.asked:
                     return Ended(left, stop.pressed)
-                if job.cell.problem != problem:
-                    problem = job.cell.problem
+                if job.cell.problem.every_pass != problem:
+                    problem = job.cell.problem.every_pass
                     _empty(cache)
                 journal.add_mask(job.planned[0].mask)
                 watcher.begin(job)
-                planned = {entry.cell.pass_: entry for entry in job.planned}
+                planned = {entry.cell.problem.pass_: entry for entry in job.planned}
                 reason = slow.reason(job) if slow else ""
                 for pass_, outcome in skipped(job, executor, reason) if reason else outcomes(job, executor):
                     record = make_record(planned[pass_], outcome, environment)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import replace
-
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.jobs import Job
-from longca.results.record import Pass, Record
+from longca.results.problem import Problem
+from longca.results.record import Record
 from longca.text import format_size
 
 TIMES = 3.0  # slower than the fastest
@@ -20,15 +19,15 @@ class SlowKernels:
     """The times of a run by what is compared: the same mask, shape and seed at every length."""
 
     def __init__(self, planned: Sequence[Planned] = (), records: Mapping[str, Record] | None = None) -> None:
-        self._ms: dict[tuple[Cell, Pass], dict[int, dict[Cell, float]]] = {}
+        self._ms: dict[Problem, dict[int, dict[Cell, float]]] = {}
         for entry in planned:
             if records and entry.key in records:
                 self.add(entry.cell, records[entry.key])
 
     def add(self, cell: Cell, record: Record) -> None:
         if record.ok:
-            lengths = self._ms.setdefault((_any_length(cell.problem), cell.pass_), {})
-            lengths.setdefault(cell.seqlen, {})[_any_length(cell.job)] = record.times.median
+            lengths = self._ms.setdefault(_any_length(cell).problem, {})
+            lengths.setdefault(cell.problem.seqlen, {})[_any_length(cell.job)] = record.times.median
 
     def reason(self, job: Job) -> str:
         """Why a job is skipped; empty where it runs. Each of its passes must have been slow."""
@@ -41,12 +40,14 @@ class SlowKernels:
 
     def _slow_lengths(self, cell: Cell) -> dict[int, float]:
         """The shorter lengths at which the cell's kernel was slow, if it was so at each of the longest of them, and how many times."""
-        lengths = self._ms.get((_any_length(cell.problem), cell.pass_), {})
+        lengths = self._ms.get(_any_length(cell).problem, {})
         own = _any_length(cell.job)
-        times = {n: by_kernel[own] / min(by_kernel.values()) for n, by_kernel in lengths.items() if n < cell.seqlen and own in by_kernel}
+        times = {
+            n: by_kernel[own] / min(by_kernel.values()) for n, by_kernel in lengths.items() if n < cell.problem.seqlen and own in by_kernel
+        }
         longest = sorted(times)[-LENGTHS:]
         return {n: times[n] for n in longest if times[n] >= TIMES}
 
 
 def _any_length(cell: Cell) -> Cell:
-    return replace(cell, seqlen=0)
+    return cell.with_problem(seqlen=1)

@@ -1,4 +1,3 @@
-"use strict";
 // The first screen: for each mask and length the fastest kernel, its speed, how far ahead it is, and its share of the limit.
 const tints = (limited) => [
   ["kernel", `fastest ${setting().line}`],
@@ -115,7 +114,7 @@ function drawAnswer() {
     name.scope = "row";
     const link = button(null, () => setState({ panel }), "panel-name");
     link.append(
-      ...[maskPicture(mask), breakable(panel + (simulated && !setting().suffix ? `, simulated on ${simulated}` : ""))].filter(Boolean),
+      ...[maskPicture(mask, panel), breakable(panel + (simulated && !setting().suffix ? `, simulated on ${simulated}` : ""))].filter(Boolean),
     );
     link.title = `${maskWords(mask)}. Click for the chart.`;
     name.append(link);

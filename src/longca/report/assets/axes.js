@@ -1,4 +1,3 @@
-"use strict";
 // The axes of charts: their ends are common to all panels.
 
 // What all panels share: the measure, the order and the modes of kernels, and the ends of the axes.

@@ -1,4 +1,3 @@
-"use strict";
 // The board kernel × mask: what was measured, errors, and shares.
 const BOARDS = [
   ["coverage", "what was measured"],

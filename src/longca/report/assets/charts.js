@@ -1,4 +1,3 @@
-"use strict";
 // The options of one chart. A panel is a mask; its lines are kernels. Everything is drawn by ECharts.
 const GREY_WIDTH = 1;
 

@@ -1,4 +1,3 @@
-"use strict";
 // One curve per kernel: in what share of the cells it reaches a share of the fastest speed.
 
 function drawCurve() {

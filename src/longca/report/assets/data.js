@@ -1,50 +1,18 @@
-"use strict";
 // The data, which Python computed, and small helpers. Text reaches the page through textContent only; names are keys of Maps, never of
 // objects.
-const DATA = JSON.parse(document.getElementById("data").textContent);
+const packed = Uint8Array.from(atob(document.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
+const DATA = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 const PASS_WORDS = new Map(DATA.passes);
 const STATUS = new Map(DATA.statuses.map(([name, words, never]) => [name, { words, never }]));
-
-function bytesOf(packed) {
-  const text = atob(packed),
-    bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return bytes.buffer;
-}
-
-// A column holds each value once, and for each record the number of its value.
-function decoded([name, values, packed], count) {
-  if (values.length === 1) return [name, { values, at: new Uint8Array(count) }];
-  return [
-    name,
-    { values, at: new (values.length <= 256 ? Uint8Array : values.length <= 65536 ? Uint16Array : Uint32Array)(bytesOf(packed)) },
-  ];
-}
 const COUNT = DATA.count;
-const FIELDS = new Map(DATA.fields.map((column) => decoded(column, COUNT))),
-  NAMES = new Map(DATA.names.map((column) => decoded(column, COUNT)));
-const get = (record, name) => {
-  const column = NAMES.get(name) || FIELDS.get(name);
-  return column ? column.values[column.at[record]] : null;
-};
+
+// Columns: for each record a value. Fields are those of the journal, names what the page calls a record.
+const FIELDS = new Map(DATA.fields),
+  NAMES = new Map(DATA.names);
+const columnOf = (name) => NAMES.get(name) ?? FIELDS.get(name);
+const get = (record, name) => columnOf(name)?.[record] ?? null;
 const statusOf = (record) => STATUS.get(get(record, "status"));
 const fieldsOf = (record) => [...FIELDS.keys()].map((name) => [name, get(record, name)]);
-const commandOf = (record) =>
-  [0, 1, 2, 3, 4]
-    .map((part) => get(record, `command${part}`))
-    .filter(Boolean)
-    .join(" ");
-
-// Cells: one per kernel, mask, pass and place on the axis. A column of records is 32-bit numbers, -1 where there is none.
-const CELLS = DATA.cells.columns.map((column) =>
-  column.length === 2 ? [column[0], { numbers: new Int32Array(bytesOf(column[1])) }] : decoded(column, DATA.cells.count),
-);
-const CELLS_OF = DATA.settings.map(() => []);
-for (let i = 0; i < DATA.cells.count; i++) {
-  const cell = {};
-  for (const [name, { values, at, numbers }] of CELLS) cell[name] = numbers ? numbers[i] : values[at[i]];
-  CELLS_OF[cell.setting].push(cell);
-}
 
 const unique = (values) => [...new Set(values)];
 const groupBy = (items, key) => {

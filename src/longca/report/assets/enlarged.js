@@ -1,4 +1,3 @@
-"use strict";
 // One chart enlarged, with zoom, an image to download, and its numbers as a table.
 
 function panelTable(frame, panel) {
@@ -59,7 +58,7 @@ function drawEnlarged() {
     [panel, mask] = panels[number],
     next = (step) => () => setState({ panel: panels[(number + step + panels.length) % panels.length][0] });
   if (!dialog.open) dialog.showModal();
-  document.getElementById("enlarged-title").replaceChildren(...[maskPicture(mask), breakable(panel)].filter(Boolean));
+  document.getElementById("enlarged-title").replaceChildren(...[maskPicture(mask, panel), breakable(panel)].filter(Boolean));
   document.getElementById("enlarged-words").textContent = [
     maskWords(mask),
     `${PASS_WORDS.get(passNow())}, ${unitOf(frame.measure)}. Bars on points span the range over several seeds, or the 20th to the 80th percentile of the samples of one. Click a point or a number for its record.`,

@@ -1,4 +1,3 @@
-"use strict";
 // One look for each kernel on the whole page: a colour, and a shape of its markers where a colour comes again.
 const COLOURS = 12;
 const SYMBOLS = ["circle", "rect", "triangle", "diamond"];
@@ -51,9 +50,8 @@ function swatch(name) {
   return made;
 }
 
-// Pictures of masks are known by their number; a mask without bands and blocks has none.
-function maskPicture(number) {
-  const [name, known] = DATA.pictures[number] ?? [];
+// A mask without bands and blocks has no picture.
+function maskPicture(known, name) {
   if (!known?.shades) return null;
   const canvas = element("canvas", null, "picture");
   canvas.width = known.shades[0].length;
@@ -71,8 +69,7 @@ function maskPicture(number) {
   return canvas;
 }
 
-function maskWords(number) {
-  const known = DATA.pictures[number]?.[1];
+function maskWords(known) {
   return known
     ? `${(100 * known.density).toFixed(1)} % visible at ${sizeText(known.seqlen)}${known.params && ", " + known.params} (seed ${known.seed})`
     : "";

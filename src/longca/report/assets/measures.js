@@ -1,4 +1,3 @@
-"use strict";
 // What charts and tables can show of a cell. Values are those of the cell (over its masks, from Python) or fields of its records; only units are
 // converted.
 const recordsOf = (cell) => [cell.record, cell.second].filter((record) => record >= 0);
@@ -108,7 +107,7 @@ function valueText(measure, value) {
 function spreadOf(measure, cell) {
   const [p20, p80] = ["ms_p20", "ms_p80"].map((name) => joined(name, sum)(cell));
   if (!["tflops", "ms"].includes(measure.key) || p20 === null) return null;
-  if (cell.masks > 1) return measure.key === "ms" ? [cell.low_ms, cell.high_ms] : [speedOf(cell.low_tflops), speedOf(cell.high_tflops)];
+  if (cell.masks > 1) return measure.key === "ms" ? cell.times : cell.speeds.map(speedOf);
   const speed = speedOf(cell.tflops);
   return measure.key === "ms" ? [p20, p80] : [(speed * cell.ms) / p80, (speed * cell.ms) / p20];
 }

@@ -1,4 +1,3 @@
-"use strict";
 // Small multiples: a chart per mask with common axes, the legend of all of them, and one chart enlarged.
 const drawn = new Map(); // charts by the element they stand in
 const pending = new Map(); // options of charts that have not come into view
@@ -96,7 +95,7 @@ function chartWords(frame, panel) {
 function card(frame, [panel, mask]) {
   const box = element("article", null, "panel"),
     title = button(null, () => setState({ panel }), "panel-name");
-  title.append(...[maskPicture(mask), breakable(panel)].filter(Boolean));
+  title.append(...[maskPicture(mask, panel), breakable(panel)].filter(Boolean));
   title.title = `${maskWords(mask)}. Click to enlarge.`;
   const heading = element("h3");
   heading.append(title);

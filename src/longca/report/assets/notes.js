@@ -1,4 +1,3 @@
-"use strict";
 // Below the first screen: what changed since an earlier record of the same cell, and what failed.
 const FIRST_NOTES = 6; // entries that are shown at once; the others are folded away
 

@@ -1,4 +1,3 @@
-"use strict";
 // Puts the page together, and draws again what a change of the state touches.
 
 const themeNow = () => state.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -114,3 +113,6 @@ function start() {
 }
 
 start();
+
+// For the console of the browser, and for tests: a module keeps its names to itself.
+Object.assign(globalThis, { DATA, state, setState, cellsNow, showCell, csvText, view, drawn, pending, paint, css, watchOverflow });

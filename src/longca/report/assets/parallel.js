@@ -1,4 +1,3 @@
-"use strict";
 // Timelines of ranks, as `longca simulate --trace` wrote them: compute above, transfers below, waiting in red.
 const KIND_COLOURS = new Map([
   ["attention", "--attention"],
@@ -7,16 +6,19 @@ const KIND_COLOURS = new Map([
   ["waiting", "--waiting"],
 ]);
 
-function timelineOption({ kinds, names, spans }, zoom) {
+const kindColour = (kind) => css(KIND_COLOURS.get(kind) ?? "--s8");
+
+function timelineOption({ spans }, zoom) {
   const ranks = unique(spans.map(([rank]) => rank)),
     { quiet, line } = theme(),
-    colours = kinds.map((kind) => css(KIND_COLOURS.get(kind) ?? "--s8"));
+    colours = new Map(unique(spans.map(([, kind]) => kind)).map((kind) => [kind, kindColour(kind)]));
   const end = Math.max(...spans.map(([, , , , stop]) => stop));
   const draw = (params, api) => {
     const [left, top] = api.coord([api.value(1), api.value(0)]),
       right = api.coord([api.value(2), api.value(0)])[0],
       lane = api.size([0, 1])[1],
-      transfer = kinds[api.value(3)] === "transfer";
+      kind = spans[params.dataIndex][1],
+      transfer = kind === "transfer";
     const shape = {
       x: left,
       y: top + (transfer ? 0.06 : -0.38) * lane,
@@ -28,15 +30,16 @@ function timelineOption({ kinds, names, spans }, zoom) {
       to = Math.min(x + width, shape.x + shape.width);
     return to <= from || shape.y > y + height
       ? null
-      : { type: "rect", shape: { ...shape, x: from, width: to - from }, style: { fill: colours[api.value(3)] } };
+      : { type: "rect", shape: { ...shape, x: from, width: to - from }, style: { fill: colours.get(kind) } };
   };
-  const tip = ({ value: [rank, start, stop, kind, name, bytes] }) => {
+  const tip = ({ dataIndex }) => {
+    const [rank, kind, name, start, stop, bytes] = spans[dataIndex];
     const box = element("div", null, "tip");
     box.append(
-      element("strong", `rank ${ranks[rank]}, ${kinds[kind]}`),
+      element("strong", `rank ${rank}, ${kind}`),
       element(
         "small",
-        `${names[name]}: ${numberText(start)} to ${numberText(stop)} ms${bytes ? `, ${figureText(bytes / 2 ** 20)} MiB` : ""}`,
+        `${name}: ${numberText(start)} to ${numberText(stop)} ms${bytes ? `, ${figureText(bytes / 2 ** 20)} MiB` : ""}`,
       ),
     );
     return box;
@@ -72,7 +75,7 @@ function timelineOption({ kinds, names, spans }, zoom) {
         type: "custom",
         renderItem: draw,
         encode: { x: [1, 2], y: 0 },
-        data: spans.map(([rank, kind, name, start, stop, bytes]) => [ranks.indexOf(rank), start, stop, kind, name, bytes]),
+        data: spans.map(([rank, , , start, stop]) => [ranks.indexOf(rank), start, stop]),
       },
     ],
   };
@@ -86,10 +89,10 @@ function drawTimelines() {
   for (const [number, timeline] of DATA.timelines.entries()) {
     const plotted = plot(`Timeline ${timeline.title}`),
       legend = element("p", null, "key");
-    for (const kind of timeline.kinds) {
+    for (const kind of unique(timeline.spans.map(([, kind]) => kind))) {
       const entry = element("span"),
         mark = element("span", null, "swatch rect");
-      mark.style.setProperty("--c", css(KIND_COLOURS.get(kind) ?? "--s8"));
+      mark.style.setProperty("--c", kindColour(kind));
       entry.append(mark, kind);
       legend.append(entry);
     }

@@ -1,4 +1,3 @@
-"use strict";
 // The receipt of a number shows the record behind it, with its command, versions, clock, spread and error.
 const ENVIRONMENTS = new Map(DATA.environments.map(([name, title, facts]) => [name, { title, facts: new Map(facts) }]));
 const TENSORS = ["out", "lse", "dq", "dk", "dv", "dsinks"];
@@ -74,7 +73,7 @@ const olderWords = (record) =>
 function receipt(record) {
   const box = element("section", null, "receipt"),
     simulated = get(record, "simulated"),
-    command = commandOf(record);
+    command = get(record, "command");
   box.append(
     element(
       "h3",
@@ -133,7 +132,7 @@ function otherMasks(cell) {
 function showCell(cell) {
   const overMasks =
     cell.masks > 1
-      ? `Of ${cell.masks} masks (seeds) the page shows all work over all time, ${figureText(speedOf(cell.tflops))} ${speedUnit()} (${rangeText([cell.low_tflops, cell.high_tflops].map(speedOf))}); this is the record nearest to it.`
+      ? `Of ${cell.masks} masks (seeds) the page shows all work over all time, ${figureText(speedOf(cell.tflops))} ${speedUnit()} (${rangeText(cell.speeds.map(speedOf))}); this is the record nearest to it.`
       : "";
   showReceipts([...recordsOf(cell), cell.failed], [overMasks, otherMasks(cell)].filter(Boolean).join(" "));
 }

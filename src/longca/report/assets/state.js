@@ -1,4 +1,3 @@
-"use strict";
 // What the reader chose. All of it stands in the address after the #, so that a view can be sent; what is as at the start is left out.
 const START = {
   setting: DATA.settings[DATA.start]?.title ?? "",
@@ -67,14 +66,10 @@ function setState(changes) {
 // Calls `draw` when one of these parts of the state changes; after one that draws everything no other is called.
 const onState = (names, draw, everything = false) => listeners.push([names, draw, everything]);
 
-const settingNumber = () =>
-  Math.max(
-    0,
-    DATA.settings.findIndex(({ title }) => title === state.setting),
-  );
-const setting = () => DATA.settings[settingNumber()];
+const setting = () => DATA.settings.find(({ title }) => title === state.setting) ?? DATA.settings[0];
 const passNow = () => (setting().passes.includes(state.pass) ? state.pass : setting().passes[0]);
-const cellsNow = () => CELLS_OF[settingNumber()].filter(({ pass }) => pass === passNow());
+// Cells: one per kernel, mask, pass and place on the axis. Records are known by their number, which is -1 where there is none.
+const cellsNow = () => setting().cells.filter(({ pass }) => pass === passNow());
 
 // A zoom in the address: "25-75" is a part of the axis in percent, "" is all of it. Anything else counts as "".
 function zoomRange(text) {

@@ -1,4 +1,3 @@
-"use strict";
 // The table of all records: filter, sort, more rows on demand, a record's details, and CSV.
 const ONE_UNIT = unique(DATA.settings.map(({ unit }) => unit[0])).length === 1; // else each number has its own
 const SHOWN = [
@@ -25,21 +24,16 @@ const SEARCHED = [...SHOWN.map(([name]) => name), "mask", "kernel", "variant", "
 const PAGE = 100;
 const ALL = [...Array(COUNT).keys()];
 const view = { shown: PAGE, rows: ALL };
-const differs = (name) => (NAMES.get(name) || FIELDS.get(name))?.values.length > 1;
+const differs = (name) => unique(columnOf(name) ?? []).length > 1;
 const COLUMNS = SHOWN.filter(([name]) => !ONCE.has(name) || differs(name));
 
-// Every word of the filter must begin a word of the record, so that "bwd" does not find "fwd+bwd". Each value of a column is looked at once.
+// Every word of the filter must begin a word of the record, so that "bwd" does not find "fwd+bwd". Each text is looked at once.
 function matching(word) {
-  const begins = (text) =>
-    String(text ?? "")
-      .toLowerCase()
-      .split(/\s+/)
-      .some((own) => own.startsWith(word));
-  const columns = SEARCHED.map((name) => [name, NAMES.get(name) || FIELDS.get(name)])
-    .filter(([, column]) => column)
-    .map(([name, { values, at }]) => ({ at, fits: values.map((value) => begins(value) || (name === "seqlen" && begins(sizeText(value)))) }))
-    .filter(({ fits }) => fits.includes(true));
-  return (record) => columns.some(({ at, fits }) => fits[at[record]]);
+  const known = new Map(),
+    begins = (text) => text.toLowerCase().split(/\s+/).some((own) => own.startsWith(word)),
+    fits = (text) => known.get(text) ?? known.set(text, begins(text)).get(text);
+  const textOf = (name, record) => (name === "seqlen" ? `${get(record, name)} ${sizeText(get(record, name))}` : String(get(record, name) ?? ""));
+  return (record) => SEARCHED.some((name) => fits(textOf(name, record)));
 }
 
 // The column that sorts the table, and if its greatest value comes first: "-tflops" in the address. A name that is no column sorts nothing.

@@ -1,4 +1,3 @@
-"use strict";
 // One tooltip for all charts: every kernel at that place, the best first, and below them those without a time.
 const MOST_ROWS = 16;
 

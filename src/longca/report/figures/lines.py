@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from longca.report.figures.sheet import GAP, LEFT, LETTER, LINE, RIGHT, WIDTH, Layout
+from longca.report.figures.sheet import LETTER, WIDTH, Layout
 from longca.report.figures.style import GREY, Styles, plain
 from longca.results import points
 from longca.results.naming import Row
 from longca.results.points import Names, at_longest, grouped, line_of
-from longca.results.record import Status
 from longca.results.statuses import LETTERS
 from longca.text import format_size
 
 STRIP = 0.16  # inches that a row of letters takes of a panel's height
-FEWEST = 9  # letters beside each other, below which a name is turned
-Ends = tuple[float, float, float]  # the value, and the ends of its spread
+NOTHING = points.Point(math.nan, math.nan, math.nan)  # a line breaks where there is nothing
 
 
 class Over(NamedTuple):
@@ -31,41 +28,23 @@ class Over(NamedTuple):
     series: Names = line_of
 
 
-class Measure(NamedTuple):
-    """What is drawn of the rows of one point. `marks` are the statuses whose letter stands where there is none."""
-
-    label: str
-    at: Callable[[Sequence[Row]], Ends | None]
-    log: bool = False
-    marks: frozenset[Status] = frozenset()
-
-
-def ends_of(measure: points.Measure) -> Callable[[Sequence[Row]], Ends | None]:
-    """The value of some rows and the ends of its spread, which are the value itself where it has none."""
-
-    def at(rows: Sequence[Row]) -> Ends | None:
-        point = points.point(rows, measure)
-        if point is None or point.value is None:
-            return None
-        return point.value, point.value if point.low is None else point.low, point.value if point.high is None else point.high
-
-    return at
-
-
-LENGTH = Over(lambda row: row.record.seqlen, lambda row: row.panel, "tokens", format_size)
+LENGTH = Over(lambda row: row.record.problem.seqlen, lambda row: row.panel, "tokens", format_size)
 RATIO = Over(lambda row: row.ratio, lambda row: row.family, "share of visible blocks", "{:g}".format)
-RANKS = Over(lambda row: row.record.ranks, lambda row: row.family, "ranks", str, lambda row: row.series)
-MASKS = Over(lambda row: row.panel, lambda row: "", "", str)  # each is named
+RANKS = Over(
+    lambda row: row.record.problem.ranks if row.record.method else None, lambda row: row.family, "ranks", str, lambda row: row.series
+)
+MASKS = Over(lambda row: f"{row.panel}, {format_size(row.record.problem.seqlen)}", lambda row: "", "", str)
 
 
 def choose(rows: Sequence[Row]) -> tuple[Over, list[Row]]:
-    """Over tokens where a mask has several lengths, else over the share of visible blocks where all are patterns and one has several,
-    else over masks; and the rows for it."""
-    if points.several(grouped(rows, LENGTH.panel), LENGTH.place):
+    """Over tokens where half of the masks have several lengths, else over the share of visible blocks where all are patterns and one has
+    several, else over masks at their longest length; and the rows for it."""
+    several = [len({row.record.problem.seqlen for row in own}) > 1 for own in grouped(rows, LENGTH.panel).values()]
+    if 2 * sum(several) >= len(several):
         return LENGTH, list(rows)
     if all(row.ratio is not None for row in rows) and over_ratio(rows):
         return RATIO, at_longest(rows, RATIO.panel)
-    return MASKS, list(rows)
+    return MASKS, at_longest(rows, LENGTH.panel)
 
 
 def over_ratio(rows: Sequence[Row]) -> list[Row]:
@@ -75,38 +54,38 @@ def over_ratio(rows: Sequence[Row]) -> list[Row]:
     return [row for row in own if row.family in several]
 
 
-def draw_lines(axes: Any, rows: Sequence[Row], over: Over, measure: Measure, lines: Iterable[str], styles: Styles) -> None:
+def draw_lines(axes: Any, rows: Sequence[Row], over: Over, measure: points.Measure, lines: Iterable[str], styles: Styles) -> None:
     """The lines of one panel, and letters where they have nothing."""
     found = dict.fromkeys(map(over.place, rows))
-    places = list(found) if over.place is MASKS.place else sorted(found)
-    spots = dict(zip(places, range(len(places)) if over.place is MASKS.place else places, strict=True))
+    places = list(found) if over is MASKS else sorted(found)
+    spots = dict(zip(places, range(len(places)) if over is MASKS else places, strict=True))
     by_place = grouped(rows, lambda row: (over.series(row), over.place(row)))
     failed: dict[float, dict[str, list[str]]] = {spot: {} for spot in spots.values()}  # which lines have nothing there, by their letter
     for line in lines:
-        drawn: list[Ends] = []
+        drawn: list[points.Point] = []
         for place, spot in spots.items():
             here = by_place.get((line, place), [])
-            drawn.append(measure.at(here) or (math.nan,) * 3)  # a line breaks where there is nothing
-            why = [row.record.status for row in here if row.record.status in measure.marks]
-            if math.isnan(drawn[-1][0]) and why:
+            drawn.append(points.point(here, measure) or NOTHING)
+            why = [row.record.status for row in here if not row.record.ok]
+            if drawn[-1] is NOTHING and why:
                 failed[spot].setdefault(LETTERS[why[0]], []).append(line)
-        if not all(math.isnan(value) for value, _, _ in drawn):
-            _line(axes, list(spots.values()), drawn, styles.line(line) | ({"linestyle": "none"} if over.place is MASKS.place else {}))
+        if any(point is not NOTHING for point in drawn):
+            _line(axes, list(spots.values()), drawn, styles.line(line) | ({"linestyle": "none"} if over is MASKS else {}))
     _foot(axes, over, spots)
-    _height(axes, measure, max(map(len, failed.values())))
+    _height(axes, measure.log, max(map(len, failed.values())))
     _letters(axes, failed, styles)
 
 
-def _line(axes: Any, spots: Sequence[float], drawn: Sequence[Ends], style: dict[str, Any]) -> None:
+def _line(axes: Any, spots: Sequence[float], drawn: Sequence[points.Point], style: dict[str, Any]) -> None:
     axes.plot(spots, [value for value, _, _ in drawn], **style)
     spread = [(spot, low, high) for spot, (_, low, high) in zip(spots, drawn, strict=True) if low < high]
     if spread:
         axes.vlines(*zip(*spread, strict=True), color=style["color"], linewidth=0.9)
 
 
-def _height(axes: Any, measure: Measure, rows: int) -> None:
+def _height(axes: Any, log: bool, rows: int) -> None:
     """From nought, or over decades. Letters get a strip of their own at the foot."""
-    if measure.log:
+    if log:
         from matplotlib.ticker import LogLocator, NullLocator
 
         axes.set_yscale("log")
@@ -117,7 +96,7 @@ def _height(axes: Any, measure: Measure, rows: int) -> None:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.set_ylim(low / (high / low) ** (0.09 * rows), high)
         return
-    top = axes.get_ylim()[1]
+    top = max(axes.get_ylim()[1], 1.04 * axes.dataLim.y1)  # a marker at the highest value is not cut
     axes.set_ylim(-STRIP / (axes.get_position().height * axes.figure.get_figheight()) * top * rows, top)
     axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= top])
 
@@ -125,11 +104,10 @@ def _height(axes: Any, measure: Measure, rows: int) -> None:
 def _foot(axes: Any, over: Over, spots: Mapping[Any, Any]) -> None:
     """Ticks, labels and ends of the axis below."""
     places = list(spots.values())
-    if over.place is MASKS.place:
-        letters = int(axes.get_position().width * axes.figure.get_figwidth() / LETTER / len(places))
-        axes.set_xticks(places, _under(list(spots), letters), rotation=90 if letters < FEWEST else 0)
+    if over is MASKS:
+        axes.set_xticks(places, [plain(name) for name in spots], rotation=90)
         axes.set_xlim(-0.5, len(places) - 0.5)
-    elif over.place is RATIO.place:
+    elif over is RATIO:
         axes.set_xticks(places, [over.text(place) for place in places])
         axes.set_xlim(0, 1)
     else:
@@ -139,33 +117,11 @@ def _foot(axes: Any, over: Over, spots: Mapping[Any, Any]) -> None:
         axes.minorticks_off()
 
 
-def _under(names: Sequence[str], letters: int) -> list[str]:
-    """Names of masks as labels; they stand upright where there is no room for them to lie."""
-    return [plain(name) if letters < FEWEST else broken(name, letters) for name in names]
-
-
-def layout_over(over: Over, masks: Sequence[str] = (), columns: int = 1) -> Layout:
-    """Room for the labels below a panel; with all masks side by side in it, as wide as their names need."""
-    return _masks_layout(masks, columns) if over.place is MASKS.place else Layout(below=0.6 if over.place is RATIO.place else 0.75)
-
-
-def _masks_layout(names: Sequence[str], columns: int) -> Layout:
-    width = WIDTH if columns > 1 else min(WIDTH, 2 + 1.3 * len(names))
-    letters = int((width - LEFT - RIGHT - GAP * (columns - 1)) / columns / LETTER / len(names))
-    labels = _under(names, letters)
-    deep = LETTER * max(map(len, labels)) if letters < FEWEST else LINE * max(label.count("\n") + 1 for label in labels)
-    return Layout(columns=columns, below=0.48 + deep, width=width)
-
-
-def broken(name: str, letters: int) -> str:
-    """A mask's name over several lines of at most so many letters: between words, and within one only where it is too long itself."""
-    parts = [part for word in name.split(" ") for part in ([f"{word} "] if len(word) <= letters else re.split(r"(?<=_)", f"{word} "))]
-    lines = [""]
-    for part in parts:
-        if lines[-1] and len(lines[-1] + part.rstrip()) > letters:
-            lines.append("")
-        lines[-1] += part
-    return plain("\n".join(line.strip() for line in lines))
+def layout_over(over: Over, masks: Sequence[str]) -> Layout:
+    """Room for the labels below a panel; with all masks side by side in it, for their names."""
+    if over is not MASKS:
+        return Layout(below=0.6 if over is RATIO else 0.75)
+    return Layout(columns=1, below=0.48 + LETTER * max(map(len, masks)), width=min(WIDTH, 2 + 0.5 * len(masks)))
 
 
 def _letters(axes: Any, failed: Mapping[float, Mapping[str, list[str]]], styles: Styles) -> None:
@@ -197,25 +153,10 @@ def spaced(places: Sequence[int], text: Callable[[Any], str] = format_size) -> l
     return [starts[place] + text(place) if place in starts else "" for place in places]
 
 
-def shade_same(axes: Any, rows: Sequence[Row], over: Over) -> None:
-    """Grey where the mask shows the same as a simpler one."""
-    places = [] if over.place is MASKS.place else sorted(set(map(over.place, rows)))
-    same = {over.place(row) for row in rows if row.same}
-    for place in (place for place in places if place in same):
-        near = [other for other in places if other != place]
-        if over.place is RATIO.place:
-            half = min((abs(place - other) for other in near), default=0.2) / 2
-            axes.axvspan(place - half, place + half, color="0.9", zorder=0, linewidth=0)
-        else:
-            half = min([max(place / other, other / place) for other in near] + [2]) ** 0.5
-            axes.axvspan(place / half, place * half, color="0.9", zorder=0, linewidth=0)
-
-
-def same_note(rows: Iterable[Row], over: Over) -> str:
-    """What the grey means, in words: which masks are which simpler ones, and where."""
-    found: dict[tuple[str, str], set[Any]] = {}
-    for row in rows if over.place is not MASKS.place else ():
-        if row.same:
-            found.setdefault((over.panel(row), row.same), set()).add(over.place(row))
-    parts = [f"{mask} is {same} at {', '.join(map(over.text, sorted(places)))}" for (mask, same), places in found.items()]
-    return f"Grey: a simpler mask shows the same there, which says nothing about its own: {'; '.join(parts)}." if parts else ""
+def same_note(rows: Iterable[Row]) -> str:
+    """Which masks show the same as simpler ones, and at which lengths."""
+    groups = grouped([row for row in rows if row.same], lambda row: f"{row.problem} is {row.same}")
+    parts = [
+        f"{words} at {', '.join(map(format_size, sorted({row.record.problem.seqlen for row in own})))}" for words, own in groups.items()
+    ]
+    return f"Where a mask is the same as a simpler one, speeds are those of the simpler one: {'; '.join(parts)}." if parts else ""

@@ -32,13 +32,11 @@ class Drawing(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """`below` is what the labels under a panel need, `left` those beside it; `columns` stand side by side."""
+    """`below` is what the labels under a panel need; `columns` stand side by side."""
 
     columns: int = 3
     height: float = 1.75
     below: float = 0.75
-    left: float = LEFT
-    gap: float = GAP
     width: float = WIDTH
 
 
@@ -55,8 +53,8 @@ def sheet(drawing: Drawing, panels: Sequence[str], axis: tuple[str, str], legend
     words = LINE * len(said) + (0.1 if said else 0)
     foot = words + 1.12 * LINE * deep + 0.08
     named = 1.7 * LINE if axis[0] else 0
-    across = (width - layout.left - RIGHT - layout.gap * (columns - 1)) / columns
-    titles = [wrap(name, max(12, int((across + 0.5 * layout.gap) / LETTER))) for name in panels]
+    across = (width - LEFT - RIGHT - GAP * (columns - 1)) / columns
+    titles = [wrap(name, max(12, int((across + 0.5 * GAP) / LETTER))) for name in panels]
     top = TOP + LINE * (max(map(len, titles)) - 1)
     down = layout.height + layout.below + top - TOP
     height = top + rows * down - ABOVE + named + foot
@@ -65,9 +63,9 @@ def sheet(drawing: Drawing, panels: Sequence[str], axis: tuple[str, str], legend
     for number, lines in enumerate(titles):
         row, column = divmod(number, columns)
         bottom = height - top - row * down - layout.height
-        place = ((layout.left + column * (across + layout.gap)) / width, bottom / height, across / width, layout.height / height)
+        place = ((LEFT + column * (across + GAP)) / width, bottom / height, across / width, layout.height / height)
         figure.add_axes(place).set_title(plain("\n".join(lines)), pad=5)
-    middle = layout.left / width + (1 - (layout.left + RIGHT) / width) / 2
+    middle = LEFT / width + (1 - (LEFT + RIGHT) / width) / 2
     figure.text(middle, (foot + named) / height, axis[0], ha="center", va="top")
     figure.text(0.1 / width, (foot + named + height - top) / 2 / height, axis[1], rotation=90, ha="left", va="center")
     if legend:
@@ -98,12 +96,11 @@ def same_scale(panels: Sequence[Any]) -> None:
         axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
 
 
-def without(rows: Iterable[Row], shown: Iterable[str]) -> str:
-    """A sentence that names the lines which a figure has nothing of, and why."""
+def without(rows: Iterable[Row]) -> str:
+    """A sentence that names these lines, which a figure has nothing of, and why."""
     why: dict[str, set[str]] = {}
     for row in rows:
-        if row.line not in shown:
-            why.setdefault(row.line, set()).add(NOT_SHOWN[row.record.status])
+        why.setdefault(row.line, set()).add(NOT_SHOWN[row.record.status])
     named = [f"{line} ({', '.join(sorted(words))})" for line, words in sorted(why.items())]
     return f"Nothing to show of {', '.join(named)}." if named else ""
 

@@ -1,4 +1,4 @@
-"""One style for all figures of a call: the same colour, marker, dash and hatch for a kernel in each of them."""
+"""One style for all figures of a call: the same colour, marker and dash for a kernel in each of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ MARKERS = "os^DvPX<>*p"
 THIN = {"*": 6.0, "P": 5.0, "X": 5.0}  # markers that need more points to look as large as the others
 # their numbers have no common divisor (looks.py): kernels of one colour differ in marker and dash, and so in grey, too
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
 SIMULATED_FILLS = ("none", "left", "right", "top", "bottom")  # of markers, one for each cluster
-SIMULATED_EDGES = (":", "--", "-.", "-")  # of bars
 GREY = "0.35"
 PAPER: dict[Any, Any] = {
     "font.size": 8,
@@ -29,7 +27,6 @@ PAPER: dict[Any, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.alpha": 0.3,
-    "hatch.linewidth": 0.6,
     "pdf.fonttype": 42,
     "svg.hashsalt": "longca",  # the same figure is the same file
 }
@@ -57,16 +54,6 @@ class Styles:
             fill = SIMULATED_FILLS[self._clusters[cluster] % len(SIMULATED_FILLS)]
             return style | {"linestyle": ":", "linewidth": 0.8, "fillstyle": fill, "markerfacecoloralt": "white"}
         return style | {"linestyle": DASHES[number % len(DASHES)], "linewidth": 1.0}
-
-    def bar(self, line: str) -> dict[str, Any]:
-        """What was simulated is white with an edge and a hatch in its colour."""
-        name, found, cluster = line.partition(SIMULATED)
-        number = self._numbers[name]
-        colour, hatch = self._colour(number), HATCHES[number % len(HATCHES)]
-        if found:
-            edge = SIMULATED_EDGES[self._clusters[cluster] % len(SIMULATED_EDGES)]
-            return {"facecolor": "white", "edgecolor": colour, "hatch": hatch, "linestyle": edge, "linewidth": 0.8}
-        return {"facecolor": colour, "edgecolor": "white", "hatch": hatch, "linewidth": 0.3}
 
     def colour(self, line: str) -> str:
         return self._colour(self._numbers[base_of(line)])

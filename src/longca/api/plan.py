@@ -1,0 +1,112 @@
+"""`longca.plan`: what each context-parallel method sends, holds and computes per GPU; exact, without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from longca.api.takes import takes
+from longca.bench.many_devices.plugins import load_carefully
+from longca.bench.plan.cell import Cell
+from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.request import Number, Request, Texts, suite_of, texts
+from longca.bench.plan.suite import Suite
+from longca.errors import BadInput
+from longca.results.record import LevelName
+from longca.results.settings import Limits
+from longca.results.shown import Part, Shown
+from longca.simulate import words
+from longca.simulate.request import MOST_GPUS
+from longca.simulate.request import Request as Splits
+from longca.simulate.table import Row, rows
+
+
+@dataclass(frozen=True)
+class SplitRequest(Request):
+    """What to plan or simulate."""
+
+    methods: Texts | None = None
+    masks: Texts | None = None
+    gpus: Texts | None = None  # numbers of GPUs that share the sequence; 8 by default
+    _: KW_ONLY
+    seqlens: Texts | None = None  # tokens of all GPUs together
+    per_gpu: Texts | None = None  # tokens of each GPU instead; 8K by default
+    kernels: Texts | None = None  # the kernel that every rank runs
+    heads: Texts | None = None
+    head_dims: Texts | None = None
+    dtypes: Texts | None = None
+    passes: Texts | None = None
+    grid: str | None = None
+    options: Mapping[str, Number | Iterable[Number]] | None = None  # of the methods that have them
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PlanRequest(SplitRequest):
+    _: KW_ONLY
+    per_node: int = 8
+    all_grids: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
+    """What methods send, hold and compute: one row per method, grid, mask, length and pass."""
+
+    planned: list[Row]
+    cells: list[Cell]
+
+    @property
+    def ok(self) -> bool:
+        """Whether some method can do this."""
+        return any(not row.refusal for row in self.planned)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row.as_dict() for row in self.planned]
+
+    def parts(self) -> list[Part]:
+        return words.plan(self.planned, self.cells)
+
+
+@takes(PlanRequest)
+def plan(request: PlanRequest) -> Plan:
+    """Returns what each context-parallel method sends, holds and computes per GPU, exactly and without a GPU.
+
+    >>> longca.plan("ulysses,magi", "causal_document", gpus=64, seqlens="512K")
+    """
+    splits = plan_splits(request)
+    return Plan(list(rows(splits)), splits.cells())
+
+
+def plan_splits(request: PlanRequest) -> Splits:
+    """The cells of a plan."""
+    if request.per_node < 1:
+        raise BadInput(f"--per-node must be 1 or more, not {request.per_node}.")
+    if request.grid and request.all_grids:
+        raise BadInput("--grid gives one grid, and --all-grids asks for all of them; give one of the two.")
+    return splits_of(request, request.per_node, all_grids=request.all_grids)
+
+
+def splits_of(request: SplitRequest, per_node: int, device: str = "cuda", all_grids: bool = False, all_options: bool = False) -> Splits:
+    """The cells that a request asks for."""
+    load_masks(request.plugin_files)
+    for path in request.plugin_files:
+        load_carefully(path, Limits().start_s)
+    if request.seqlens is not None and request.per_gpu is not None:
+        raise BadInput("--seqlen and --per-gpu both set the length of the sequence; give one of them.")
+    kernels = [] if request.kernels is None else texts("kernels", request.kernels)
+    if len(kernels) > 1:
+        raise BadInput(f"methods are compared on one kernel, and --kernels has {len(kernels)}; give one.")
+    per_gpu = tuple(texts("per_gpu", "8K" if request.per_gpu is None else request.per_gpu))
+    suite = Suite(masks=("causal",), level=LevelName.CP, seqlens=per_gpu, per_rank=request.seqlens is None)
+    return Splits(suite_of(request, suite), _gpus(request.gpus), per_node, device, all_grids, all_options)
+
+
+def _gpus(value: Texts | None) -> tuple[int, ...]:
+    entries = texts("gpus", 8 if value is None else value)
+    if not all(entry.isdecimal() for entry in entries):
+        raise BadInput(f"--gpus must be numbers such as 8,16,64, not {value}.")
+    if any(len(entry) > len(str(MOST_GPUS)) for entry in entries):
+        raise BadInput(f"--gpus must be from 1 to {MOST_GPUS}, not {value}.")
+    return tuple(dict.fromkeys(map(int, entries)))

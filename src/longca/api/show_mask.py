@@ -1,0 +1,138 @@
+"""`longca.show_mask`: one mask by its name, as a picture in the terminal, as a PNG, or as the numbers that define it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+from longca import lengths, masks
+from longca.api.takes import takes
+from longca.bench.plan.cells import refuse_large_pattern
+from longca.bench.plan.request import Number, document_lengths
+from longca.errors import BadInput
+from longca.kernels import block_selection
+from longca.masks import AnyMask, Mask
+from longca.masks.files import describe
+from longca.results.shown import Part, Shown
+from longca.text import parse_dims, parse_heads, parse_size, say
+
+SEQLEN = "8K"
+MANY_BLOCKS = 1 << 26  # which take some ten seconds
+
+
+@dataclass(frozen=True)
+class MaskRequest:
+    """The mask to show."""
+
+    mask: str | AnyMask
+    seqlen: int | str | None = None  # 8K, or the length of the mask in a file
+    _: KW_ONLY
+    seed: int = 0
+    params: Mapping[str, Number] | None = None
+    documents: Any = None  # lengths instead of drawn ones, or a file with them
+    distribution: str | None = None
+    packing: str | None = None
+    source: str | None = None  # of a block pattern
+    heads: str | None = None
+    head_dim: str | int | None = None
+    png: str | Path | None = None
+    bands: bool = False  # in the PNG
+
+
+@dataclass(frozen=True, repr=False)
+class ShownMask(Shown):
+    """A mask, and the PNG file that was drawn."""
+
+    mask: AnyMask
+    png: Path | None = None
+    ok = True
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row with the numbers that define the mask."""
+        return [describe(self.mask)]
+
+    def parts(self) -> list[Part]:
+        from longca.masks.draw import terminal_picture
+
+        return [terminal_picture(self.mask)]
+
+
+@takes(MaskRequest)
+def show_mask(request: MaskRequest) -> ShownMask:
+    """Builds a mask by its name, file or expression, and returns it with its picture; `png` also draws it into a file, `bands` with each
+    band of the mask and its six numbers. `source`, `heads` and `head_dim` are for block patterns.
+
+    >>> longca.show_mask("causal_document & sliding_window(w=512)", "8K", seed=1)
+    """
+    if request.png is not None:
+        _refuse_path(Path(request.png))
+    elif request.bands:
+        raise BadInput("--bands draws the bands of a mask into a file; add --png FILE.")
+    mask = request.mask if not isinstance(request.mask, str) else _build(request, request.mask)
+    return ShownMask(mask, None if request.png is None else _draw(mask, request.png, request.bands))
+
+
+def _refuse_path(path: Path) -> None:
+    """Refuses a file that cannot be written, before anything is drawn."""
+    if path.suffix.lower() != ".png":
+        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {path.name!r}.")
+    if not path.parent.is_dir():
+        raise BadInput(f"cannot write {path}: there is no folder {path.parent}; make it, or give another file.")
+
+
+def _draw(mask: AnyMask, path: str | Path, bands: bool) -> Path:
+    from longca.masks.draw import write_png
+    from longca.masks.draw_bands import write_bands
+
+    if not bands:
+        return write_png(mask, str(path))
+    if not isinstance(mask, Mask):
+        raise BadInput(f"{mask.name} is a block pattern, and --bands draws masks of bands; leave it out.")
+    return write_bands(mask, str(path))
+
+
+def _build(request: MaskRequest, name: str) -> AnyMask:
+    params: dict[str, Any] = dict(request.params or {})
+    named = masks.find(name)
+    named.check(params)
+    given = {"--source": request.source, "--heads": request.heads, "--head-dim": request.head_dim}
+    if not masks.has_blocks(name) and (flags := [flag for flag, value in given.items() if value is not None]):
+        raise BadInput(f"{name} is not a block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do.")
+    heads = parse_heads(str(request.heads)) if request.heads else (int(params.get("heads", 1)),) * 2
+    if request.heads and "heads" in named.defaults:
+        params.setdefault("heads", heads[1])
+    seqlen = parse_size(str(request.seqlen or SEQLEN))
+    if request.seqlen is None and isinstance(named, masks.MaskFile):
+        seqlen = named.seqlen
+    if masks.has_blocks(name):
+        _warn_of_size(name, params, seqlen)
+    documents = document_lengths(request.documents)
+    if isinstance(documents, str):
+        documents = tuple(lengths.read_lengths(documents))
+    mask = block_selection.build(
+        name,
+        seqlen,
+        request.source or "random",
+        block_selection.Heads(*heads, parse_dims(str(request.head_dim or 128))[0]),
+        seed=request.seed,
+        documents=documents,
+        distribution=request.distribution,
+        packing=request.packing,
+        **params,
+    )
+    for note in lengths.cut_note(documents, [seqlen]) if documents else []:
+        say(f"note: {note}.")
+    return mask
+
+
+def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:
+    """Warns that a large pattern takes long to make, and refuses one that does not fit into memory."""
+    pattern = masks.blocks_of(name, params)
+    blocks = pattern[0].block_count(seqlen, pattern[1]) if pattern else 0
+    if blocks > MANY_BLOCKS:
+        refuse_large_pattern(name, seqlen, params)
+        advice = "fewer heads (--set heads=1), larger blocks or a shorter --seqlen would be faster"
+        say(f"note: a pattern of {blocks / 1e6:,.4g} million blocks takes a while to make; {advice}.")

@@ -1,0 +1,70 @@
+"""The words of `longca verify`: its table, its reasons, and what was not checked."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from longca.bench.one_device.verify import Finding
+from longca.results.problem import TENSORS
+from longca.results.record import TensorError
+from longca.results.shown import Part
+from longca.results.tables import Table
+
+REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported", "skipped")  # statuses with a sentence below the table
+
+
+def verification(findings: Sequence[Finding]) -> list[Part]:
+    """The errors of what was checked, the reasons, and how many there are of each status."""
+    varying = _varying(findings)
+    tensors = [name for name in TENSORS if name != "dsinks" or any(name in finding.errors for finding in findings)]
+    rows = []
+    for finding in findings:
+        if finding.errors:
+            shape = [getattr(finding, name) for name in varying]
+            note = finding.reason if finding.status == "ok" else ""  # why something is wrong stands below the table
+            errors = [_error(finding.errors.get(tensor)) for tensor in tensors]
+            rows.append([finding.kernel, finding.mask, str(finding.seqlen), *shape, finding.status.value, *errors, note])
+    columns = ["kernel", "mask", "seqlen", *varying, "status", *tensors, "note"]
+    table: list[Part] = [Table("error/allowed of the worst token:", columns, rows)] if rows else []
+    counts = Counter(finding.status for finding in findings)
+    return [*table, *reasons(findings), ", ".join(f"{count} {status}" for status, count in counts.items())]
+
+
+def reasons(findings: Sequence[Finding]) -> list[str]:
+    """A sentence for each kernel and reason why it is wrong, failed or was not checked."""
+    sentences, varying = [], _varying(findings)
+    for status in REPORTED:
+        places: dict[tuple[str, str], list[str]] = {}
+        for finding in findings:
+            if finding.status == status:
+                shape = " ".join(getattr(finding, name) for name in varying)
+                where = f"{finding.mask} ({shape})" if shape else finding.mask
+                places.setdefault((finding.kernel, finding.reason), []).append(where)
+        sentences += [f"{status}: {kernel} on {', '.join(dict.fromkeys(where))}: {why}" for (kernel, why), where in places.items()]
+    return sentences
+
+
+def _varying(findings: Sequence[Finding]) -> list[str]:
+    """The parts of the shape in which findings differ."""
+    return [name for name in ("heads", "head_dim", "dtype") if len({getattr(finding, name) for finding in findings}) > 1]
+
+
+def unchecked(findings: Sequence[Finding], named: Sequence[str]) -> str:
+    """A sentence on named kernels of which nothing was checked; empty where there is none."""
+    checked = {finding.kernel for finding in findings if finding.checked}
+    if not checked:
+        return "nothing was checked: no kernel supports any of this here."
+    known = checked | {kernel.partition(":")[0] for kernel in checked}
+    if missing := [label for label in named if label not in known and label != "all"]:
+        return f"no case of {' and '.join(missing)} was checked (the reason is above); remove it from --kernels, or fix the reason."
+    return ""
+
+
+def _error(error: TensorError | None) -> str:
+    if error is None:
+        return "-"
+    value, allowed = (math.inf if number is None else number for number in (error.error, error.allowed))
+    pairs = ((f"{value:.{digits}e}", f"{allowed:.{digits}e}") for digits in range(1, 6))
+    return "/".join(next((pair for pair in pairs if pair[0] != pair[1]), (f"{value:.1e}", f"{allowed:.1e}")))

@@ -1,0 +1,88 @@
+"""Flags that verbs share, each group written once."""
+
+from __future__ import annotations
+
+import argparse
+
+Parser = argparse._ActionsContainer
+
+
+def add_documents(parser: Parser) -> None:
+    """How long documents are: of `mask`, `run`, `verify`, `explain`, `plan` and `simulate`."""
+    parser.add_argument(
+        "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
+    )
+    parser.add_argument("--distribution", metavar="NAME|FILE", help="the distribution of document lengths (`longca ls distributions`)")
+    parser.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed or chunked")
+
+
+def add_extras(parser: Parser) -> None:
+    """Properties of some models besides heads and head sizes: of `run`, `verify`, `plan` and `simulate`."""
+    parser.add_argument("--softcap", type=float, metavar="C", help="cap scores: s becomes C * tanh(s / C), such as 50 for Gemma 2")
+    parser.add_argument("--sinks", action="store_true", default=None, help="attention sinks: a learned logit per query head, as in gpt-oss")
+    parser.add_argument("--scale", type=float, metavar="X", help="the factor of the scores (default: 0, which means 1/sqrt(head size))")
+    add_model(parser)
+
+
+def add_model(parser: Parser) -> None:
+    parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a model (`longca ls models`)")
+
+
+def add_shape(parser: Parser, heads: str, head_dims: str, dtypes: str) -> None:
+    """Heads, head size and dtype, with these defaults."""
+    parser.add_argument("--heads", metavar="Q:KV", help=f"query and KV heads; 8 is 8 of both (default {heads})")
+    parser.add_argument("--head-dim", dest="head_dims", metavar="D", help=f"head size; 192/128 if V has its own (default {head_dims})")
+    parser.add_argument("--dtype", dest="dtypes", metavar="T", help=f"bf16, fp16, fp32 or fp64 (default {dtypes})")
+
+
+def add_set(parser: Parser, what: str) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=V", help=f"{what}; repeatable")
+
+
+def add_plugins(parser: Parser, what: str) -> None:
+    parser.add_argument(
+        "--plugin", dest="plugins", action="append", default=[], metavar="FILE", help=f"a Python file with {what}; repeatable"
+    )
+
+
+def add_seed(parser: Parser, what: str = "the seed of masks and data (default 0)", default: int | None = 0) -> None:
+    parser.add_argument("--seed", type=int, default=default, metavar="N", help=what)
+
+
+def add_device(parser: Parser) -> None:
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU")
+
+
+def add_json(parser: Parser, what: str = "print JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_split(parser: Parser) -> None:
+    """What `plan` and `simulate` are asked for."""
+    parser.add_argument("--gpus", metavar="N,N", help="the number of GPUs that share the sequence (default 8)")
+    parser.add_argument("--seqlen", dest="seqlens", metavar="S,S", help="tokens of all GPUs together, such as 512K")
+    parser.add_argument("--per-gpu", metavar="S", help="tokens of each GPU instead, such as 8K (the default)")
+    parser.add_argument("--masks", metavar="A,B", help="names, files or expressions, as in `longca run` (default causal)")
+    parser.add_argument("--methods", metavar="A,B", help="context-parallel methods, or all (default)")
+    parser.add_argument(
+        "--kernels", metavar="NAME", help="the kernel that every rank runs (default: fa4); it affects memory, copies and what is refused"
+    )
+    add_shape(parser, "64:8", "128", "bf16")
+    add_extras(parser)
+    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    parser.add_argument("--grid", metavar="UxR[xW]", help="the grid of methods that have several (default: each method's own)")
+    add_option(parser)
+    add_seed(parser, "the seed of the documents (default 0)")
+    add_set(parser, "a parameter of the masks that have it")
+    add_documents(parser)
+    add_plugins(parser, "methods or masks of your own")
+
+
+def add_option(parser: Parser) -> None:
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
+    )

@@ -1,0 +1,48 @@
+"""Records of schema 2, which had all fields side by side, as schema 3 nests them. `longca merge` rewrites such journals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import fields
+
+from longca.results.problem import Problem
+from longca.results.record import BuiltMask, Energy, Memory, RankFigures, Times
+
+Fields = dict[str, Any]
+SCHEMA = 2
+RENAMED: dict[Any, dict[str, str]] = {BuiltMask: {"digest": "mask_digest"}, Memory: {"ranks": "peak_gib_ranks"}}
+KEPT = (
+    *("key", "env", "level", "kernel", "asked", "status", "reason", "variant", "backward_kind", "chose", "grad", "check", "versions"),
+    *("simulated", "build_ms", "plan_ms", "compile_ms"),
+)
+
+
+def converted(old: Fields) -> Fields:
+    """A record of schema 2 in the fields of schema 3. Lengths of documents that were given are in masks.jsonl: `documents` is empty."""
+    given = old.get("given") or {}
+    problem = _part(Problem, old | given | {"params": list(map(list, given.get("params", {}).items()))})
+    problem["documents"] = [] if given.get("documents") else None
+    built = _part(BuiltMask, old)
+    built["area"] = built.get("area") or 0
+    new = {name: old[name] for name in KEPT if old.get(name) is not None} | {
+        "schema": 3,
+        "problem": problem,
+        "built": {"seqlen_q": old["seqlen"], "seqlen_k": old["seqlen"]} | built,
+        "flops": old.get("flops") or 1,
+        "planned_grad": given.get("grad", False),
+        "memory": _part(Memory, old) or None,
+        "energy": _part(Energy, old) or None,
+        "over_ranks": _part(RankFigures, old) or None,
+    }
+    if old.get("ms") is not None:
+        new["timed"] = _part(Times, old | old["ms"])
+    if old.get("method") is not None:
+        new["split"] = {"method": old["method"], "grid": old["grid"], "options": old.get("options") or ""}
+    return new
+
+
+def _part(kind: type[Any], old: Fields) -> Fields:
+    """The fields of one struct, as far as the record has them."""
+    names = {field.encode_name: RENAMED.get(kind, {}).get(field.name, field.encode_name) for field in fields(kind)}
+    return {name: old[former] for name, former in names.items() if old.get(former) is not None}

@@ -1,0 +1,361 @@
+"""The data of the page: what its tables and charts show is what results/ and compare/ say. No browser is needed."""
+
+import gzip
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca import masks
+from longca.cli import main
+from longca.errors import BadInput
+from longca.kernels import registry
+from longca.kernels.block_selection import Heads, from_seed
+from longca.report.markdown import render
+from longca.report.page_cells import PageCell
+from longca.report.page_data import page_data
+from longca.report.page_settings import STATES
+from longca.report.pictures import pictures
+from longca.report.terminal import fastest_tables
+from longca.report.timelines import read_timeline
+from longca.results import naming
+from longca.results.export import to_markdown
+from longca.results.reading import read, read_all
+from longca.results.summary import headlines
+from longca.results.tables import TFLOPS
+from report.made import Record, around, kernel, make_record, results_of, split
+
+Write = Callable[..., Path]
+Data = dict[str, Any]
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def data_of(source: list[Record] | Path) -> Data:
+    results = read_all([source]) if isinstance(source, Path) else results_of(source)
+    return page_data(results, naming.rows(results), "title")
+
+
+def setting_of(source: list[Record] | Path) -> Data:
+    (setting,) = data_of(source)["settings"]
+    return dict(setting)
+
+
+def cells_by_line(setting: Data) -> dict[str, PageCell]:
+    return {cell.line: cell for cell in setting["cells"]}
+
+
+def states(setting: Data, panel: str) -> dict[str, str]:
+    return {line: STATES[state].value for line, own, _, state, *_ in setting["board"] if own == panel}
+
+
+def test_the_file_holds_the_data_and_no_text_of_it_is_markup(write: Write, tmp_path: Path) -> None:
+    folder = write("made", [make_record(kernel=HOSTILE, asked=HOSTILE, variant=None)])
+    assert main(["report", str(folder), "-o", str(tmp_path / "page.html"), "--title", HOSTILE]) == 0
+    html = (tmp_path / "page.html").read_text()
+    assert HOSTILE not in html
+    assert not re.search(r"(src|href)=.https?:", html), "it asks the network for nothing"
+    packed = re.findall(r'<script type="application/octet-stream" id="data">([\w+/=]*)</script>', html)
+    data = json.loads(gzip.decompress(b64decode(packed[0])))
+    assert data["title"] == HOSTILE
+    assert data["settings"][0]["matrix"][0]["fastest"] == [HOSTILE]
+
+
+def test_journals_below_a_folder_become_one_page(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "all" / "deeper").mkdir(parents=True)
+    for name, ms in (("a", 1.0), ("deeper/b", 2.0)):
+        write(name.replace("/", "-"), [make_record([ms], kernel=name, asked=name)]).rename(tmp_path / "all" / name)
+    assert {record.kernel for record in read_all([tmp_path / "all"]).records} == {"a", "deeper/b"}
+    assert main(["report", str(tmp_path / "all"), "-o", str(tmp_path / "page.html")]) == 0
+    (tmp_path / "nothing").mkdir()
+    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert f"there is no journal in {tmp_path / 'nothing'}" in capsys.readouterr().err
+
+
+def test_kernels_are_equal_within_three_percent() -> None:
+    times = {"causal": (1.0, 1.02, 1.2), "full": (1.0, 1.04, 1.2), "sliding_window": (1.0, 1.01, 1.02)}
+    made = [
+        kernel(name, around(ms), "fwd", mask=mask, mask_digest=mask, noisy=name == "b")
+        for mask, several in times.items()
+        for name, ms in zip("abc", several, strict=True)
+    ]
+    found = {entry["panel"]: entry for entry in setting_of(made)["matrix"]}
+    assert {panel: (entry["fastest"], entry["noisy"], entry["next"]) for panel, entry in found.items()} == {
+        "causal": (["a", "b"], True, "c"),
+        "full": (["a"], False, "b"),
+        "sliding_window": (["a", "b", "c"], True, None),
+    }
+    assert found["full"]["ahead"] == pytest.approx(1.04)
+
+
+def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal() -> None:
+    """Three seeds; the fastest kernel failed on one of them and was not measured on another."""
+    times = {"flash": (2.0, 2.5, 1.76), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
+    made = []
+    for name, several in times.items():
+        for seed, ms in enumerate(several):
+            place = {"seed": seed, "mask_digest": str(seed), "mask": "causal_document", "status": "oom" if ms is None else "ok"}
+            made.append(kernel(name, None if ms is None else around(ms), "fwd", **place))
+    results = results_of(made)
+    rows = naming.rows(results)
+    (headline,) = headlines(rows)
+    (entry,) = setting_of(made)["matrix"]
+    assert headline.cells(TFLOPS)[3:] == ["flash", "5.5 (4.4 to 6.25)", "1 %", "2.00× slow"]
+    assert (entry["fastest"], entry["tflops"], entry["masks"], entry["next"], entry["ahead"]) == (["flash"], 5.5, 3, "slow", 2.0)
+    assert entry["ends"] == pytest.approx((4.4, 6.25))
+    flash = cells_by_line(setting_of(made))["flash"]
+    assert (flash.speeds, flash.times) == (entry["ends"], (1.76, 2.5))
+    assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
+    assert " | ".join(headline.cells(TFLOPS)) in render(results, rows, "")
+
+
+def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared() -> None:
+    """`wide` has more seeds than the others, `few` fewer, and `apart` another one."""
+    seeds = {"flash": {0: 2.0, 1: 2.5, 2: 1.76}, "slow": {0: 4.0, 1: 4.0, 2: 4.0}, "few": {1: 5.5}, "apart": {9: 1.0}}
+    seeds["wide"] = {0: 3.0, 1: 3.1, 2: 3.2, 3: 50.0, 4: 60.0}
+    made = [
+        kernel(name, around(ms), "fwd", seed=seed, mask_digest=str(seed), mask="causal_document")
+        for name, times in seeds.items()
+        for seed, ms in times.items()
+    ]
+    found = {line: (cell.masks, cell.compared, cell.ms) for line, cell in cells_by_line(setting_of(made)).items()}
+    assert found == {"flash": (3, 3, 2.0), "slow": (3, 3, 4.0), "wide": (3, 3, 3.1), "few": (1, 3, 5.5), "apart": (1, 0, 1.0)}
+    exported = to_markdown(results_of(made))
+    assert all(words in exported for words in ("3.55 (n=3)", "2 (n=1 of 3)", "11 (other masks)")), exported
+
+
+def test_where_nothing_is_compared_no_masks_are_others() -> None:
+    """The only kernel failed on one of three seeds."""
+    place = {"mask": "causal_document"}
+    made = [kernel("flash", around(2.0), "fwd", seed=seed, mask_digest=str(seed), **place) for seed in (0, 1)]
+    made.append(kernel("flash", None, "fwd", seed=2, mask_digest="2", status="oom", **place))
+    (cell,) = setting_of(made)["cells"]
+    assert (cell.masks, cell.compared) == (2, 2)
+    assert "5.5 (n=2 of 3)" in to_markdown(results_of(made))
+
+
+def test_masks_with_the_most_lengths_come_first() -> None:
+    """Documents of another distribution, of a journal that is read first, have few."""
+    made = [kernel("flash", around(2.0), "fwd", mask="causal_document", mask_digest="c", given={"distribution": "chatqa2"})]
+    made += [
+        kernel("flash", around(2.0), "fwd", mask=mask, seqlen=n, mask_digest=f"{mask}{n}")
+        for mask in ("full", "causal_document")
+        for n in (4096, 8192)
+    ]
+    assert [panel for panel, _ in setting_of(made)["panels"]] == ["full", "causal_document", "causal_document chatqa2"]
+
+
+def test_the_share_of_the_limit(write: Write) -> None:
+    """The limit of a causal mask: its area over that of the tiles it touches (16 tokens of 8 heads, 128 keys), times the dense speed."""
+    digest = masks.build("causal", 8192).digest
+    made = [kernel("fa3", around(1.0), "fwd", mask="full", mask_digest="full"), kernel("fa3", around(2.0), "fwd", mask_digest=digest)]
+    touched = sum(16 * min(8192, 128 * ((16 * row + 15) // 128 + 1)) for row in range(8192 // 16))
+    limit = masks.build("causal", 8192).area / touched
+    entry = next(entry for entry in setting_of(write("limit", made))["matrix"] if entry["panel"] == "causal")
+    assert entry["limit"] == pytest.approx(0.5 / limit)
+
+
+def test_a_mask_that_is_another_one_at_some_length_counts_as_that() -> None:
+    """A window as long as the sequence hides nothing: every kernel of the full mask runs there, and none of them can do windows."""
+    made = []
+    for seqlen, name in product((1024, 2048), ("full", "sliding_window")):
+        mask = masks.build(name, seqlen, **({"w": 1024} if name != "full" else {}))
+        place = {"mask": name, "params": mask.params, "seqlen": seqlen, "mask_digest": mask.digest}
+        able = name == "full" or seqlen == 1024
+        failure = {} if able else {"status": "unsupported", "reason": "no windows"}
+        made.append(kernel("fa3", [1.0] if able else None, "fwd", **place, **failure))
+        made.append(kernel("flex", [4.0], "fwd", **place))
+    setting = setting_of(made)
+    assert [entry["x"] for entry in setting["matrix"] if entry["same"] == "full"] == [1024]
+    assert states(setting, "sliding_window") == {"fa3": "unsupported", "flex": "measured"}, "a time at 1K says nothing about windows"
+
+
+def test_the_board_says_what_became_of_every_kernel_on_every_mask() -> None:
+    about = {"which": "fwd", "mask": "full"}
+    made = [
+        kernel("good", around(1.0), "fwd", mask=mask, seqlen=n, mask_digest=f"{mask}{n}") for mask in ("full", "causal") for n in (1, 2)
+    ]
+    statuses = {"wrong": "wrong", "grey": "unsupported", "rule": "skipped", "big": "oom"}
+    made += [kernel(name, None, seqlen=1, status=status, reason=status, **about) for name, status in statuses.items()]
+    made += [kernel("some", around(2.0), seqlen=1, **about), kernel("some", None, seqlen=2, status="oom", **about)]
+    made += [kernel("wrong", around(9.0), seqlen=2, **about), kernel("model", around(3.0), seqlen=1, simulated="x", **about)]
+    made += [kernel("half", around(4.0), seqlen=1, simulated="x", **about)]
+    made += [kernel("half", None, seqlen=2, simulated="x", status="unsupported", **about)]
+    setting = setting_of(made)
+    assert states(setting, "full") == {
+        "good": "measured",
+        "some": "measured in part",
+        "wrong": "wrong",
+        "grey": "unsupported",
+        "rule": "not run",
+        "big": "failed",
+        "model, simulated on x": "simulated",
+        "half, simulated on x": "simulated in part",
+    }
+    assert states(setting, "causal") == {"good": "measured"}
+
+
+def test_each_pass_answers_for_its_own_tensors() -> None:
+    errors = {"out": 0.1, "lse": 0.2, "dq": 0.3, "dk": 0.5, "dv": 0.4}
+    check = {name: {"error": error, "allowed": 1.0} for name, error in errors.items()}
+    board = setting_of([make_record(check=check, **{"pass": which}) for which in ("fwd", "bwd")])["board"]
+    assert [(pass_, error, tensor) for _, _, pass_, _, _, _, error, tensor, _ in board] == [("fwd", 0.2, "lse"), ("bwd", 0.5, "dk")]
+
+
+def test_both_passes_are_the_sum_of_a_forward_and_a_backward() -> None:
+    made = [kernel("fast", [ms], which) for which, ms in (("fwd", 1.0), ("bwd", 2.0))]
+    cells = {cell.pass_: cell for cell in setting_of(made)["cells"]}
+    assert {pass_: (cell.ms, cell.record, cell.second) for pass_, cell in cells.items()} == {
+        "fwd": (1.0, 0, -1),
+        "bwd": (2.0, 1, -1),
+        "fwd+bwd": (3.0, 1, 0),
+    }
+
+
+def test_the_curve_is_the_share_of_cells_in_which_a_kernel_is_close() -> None:
+    """Of four cells: b is as fast in one, reaches 80 % in another and half in a third, and has no time in the fourth."""
+    times = {1024: (1.0, 1.0), 2048: (1.0, 1.25), 4096: (1.0, 2.0), 8192: (1.0, None)}
+    made = [
+        kernel(name, None if ms is None else around(ms), "fwd", seqlen=n, mask_digest=str(n), status="oom" if ms is None else "ok")
+        for n, several in times.items()
+        for name, ms in zip("ab", several, strict=True)
+    ]
+    data = data_of(made)
+    curves = {name: dict(zip(data["steps"], curve, strict=True)) for name, _, curve in data["settings"][0]["order"][0][1]}
+    assert set(curves["a"].values()) == {1.0}
+    assert {step: curves["b"][step] for step in (0.5, 0.6, 0.8, 0.9, 1.0)} == {0.5: 0.75, 0.6: 0.5, 0.8: 0.5, 0.9: 0.25, 1.0: 0.25}
+
+
+STEADY = [1.0 + (7 * n % 30) / 5000 for n in range(30)]
+
+
+def test_what_changed_names_versions_and_times(write: Write) -> None:
+    """Steady samples of an edited kernel: it became twice as fast on one mask, and broke on another."""
+    place: Data = {"which": "fwd", "schema": 2}
+    old = [
+        kernel("mine", [2 * ms for ms in STEADY], **place, mask=mask, mask_digest=mask, versions={"code": "one"})
+        for mask in ("full", "causal")
+    ]
+    place |= {"versions": {"code": "two"}}
+    new = [
+        kernel("mine", STEADY, **place, mask="full", mask_digest="full"),
+        kernel("mine", None, **place, mask="causal", mask_digest="causal", status="wrong", reason="out is off"),
+    ]
+    keyed = [record | {"key": f"v{number}"} for number, record in enumerate([*old, *new])]
+    found = data_of(write("changed", keyed))["changes"]
+    assert sorted(found["counts"]) == [["broken", 1], ["faster", 1]]
+    (broken, faster) = sorted(found["cells"])
+    assert (broken[4], broken[5:]) == ("out is off", ["code one", "code two"])
+    assert faster[3] == pytest.approx(0.5)
+
+
+def test_what_changed_between_two_folders_with_the_same_versions(write: Write) -> None:
+    """The same cells with the same keys: one became slower, and of a copy nothing is said."""
+    before = [kernel("mine", STEADY, "fwd", mask=mask, mask_digest=mask) for mask in ("full", "causal")]
+    slower = kernel("mine", [2 * ms for ms in STEADY], "fwd", mask="full", mask_digest="full")
+    old, new, copy = write("before", before), write("after", [slower, before[1]]), write("copy", before)
+    for folders, counts in (((old, new), [["slower", 1]]), ((old, copy), [])):
+        results = read_all(folders)
+        assert page_data(results, naming.rows(results), "")["changes"]["counts"] == counts
+
+
+def test_what_failed_comes_before_what_was_never_tried() -> None:
+    made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
+    reason = {"status": "unsupported", "reason": "a rule skips it beyond 1024 tokens"}
+    made += [kernel("plain", None, "fwd", seqlen=2048, limited=True, **reason), kernel("old", None, "fwd", seqlen=2048, **reason)]
+    made += [kernel(name, None, "fwd", seqlen=2048, status="oom", reason=f"asked for {gib} GiB") for name, gib in (("a", 80), ("b", 81))]
+    failures = setting_of(made)["failures"]
+    assert [(entry["words"], entry["kernels"], entry["count"], entry["quiet"]) for entry in failures] == [
+        ("out of memory", ["a", "b"], 2, False),
+        ("skipped by a rule", ["plain"], 1, True),
+        ("unsupported", ["old"], 1, True),
+    ]
+
+
+def test_a_doubtful_record_has_its_reason_and_no_rank() -> None:
+    fast = kernel("fast", around(0.1), "fwd") | {"check": None}
+    setting = setting_of([fast, kernel("flex", around(1.0), "fwd")])
+    assert [(entry["fastest"], entry["ranked"]) for entry in setting["matrix"]] == [(["flex"], 1)]
+    assert [(entry["words"], entry["reason"]) for entry in setting["failures"]] == [("doubtful", "it has a time but no check")]
+
+
+def test_times_of_older_code_are_known() -> None:
+    def of(mask: str, **versions: str) -> Record:
+        return kernel("torch:chunked", around(1.0), "fwd", mask=mask, mask_digest=mask, schema=2, versions=versions or None)
+
+    code = str(registry.versions(registry.get("torch:chunked"))["code"])
+    fields = dict(data_of([of("full", code=code), of("causal", code="0"), of("causal_document")])["fields"])
+    assert fields["older"] == [False, True, True]
+
+
+def test_each_block_pattern_has_its_own_picture_and_share(write: Write) -> None:
+    shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16}
+    drawn = [masks.build("uniform_block", 2048, b=64, ratio=ratio, heads=2) for ratio in (0.25, 0.75)]
+    drawn.append(from_seed("uniform_block", 2048, "nsa", 0, Heads(4, 2, 16), b=64, ratio=0.25))
+    made = [
+        make_record(
+            [1.0], level="sparse", mask=mask.name, params=mask.params, source=mask.source or "random", mask_digest=mask.digest, **shape
+        )
+        for mask in drawn
+    ]
+    folder = write("blocks", [record | {"seqlen": 2048} for record in made])
+    sizes = {"seqlen_q": 2048, "seqlen_k": 2048, "bands": None}
+    entries = [{"digest": mask.digest, "mask": mask.name, "params": mask.params, "area": mask.area} | sizes for mask in drawn]
+    (folder / "masks.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    results = read(folder)
+    found = pictures(naming.rows(results), results.masks)
+    assert list(found) == [f"uniform_block {name}" for name in ("b=64 ratio=0.25", "b=64 ratio=0.75", "nsa b=64 ratio=0.25")]
+    for mask, picture in zip(drawn, found.values(), strict=True):
+        assert picture["density"] == pytest.approx(mask.density, rel=1e-3)
+    *shades, selected = (picture["shades"] for picture in found.values())
+    assert selected is None, "a pattern that q and k selected has no picture"
+    dark = [sum(int(digit, 16) for row in rows for digit in row) for rows in shades]
+    assert dark[1] == pytest.approx(3 * dark[0], rel=0.05)
+
+
+def test_the_page_opens_on_patterns_and_not_on_the_dense_mask_beside_them() -> None:
+    sparse = [
+        make_record([ratio], level="sparse", mask="uniform_block", params={"b": 64, "ratio": ratio, "heads": 8}, mask_digest=str(ratio))
+        for ratio in (0.2, 0.8)
+    ]
+    data = data_of([make_record([2.0], mask="full"), *sparse])
+    setting = data["settings"][data["start"]]
+    assert (setting["axis"], [entry["x"] for entry in setting["matrix"]]) == ("ratio", [0.2, 0.8])
+    assert setting["dense"] == [["uniform_block b=64", "fwd", "fa4:bands on full", 0]]
+
+
+def test_a_kernel_has_one_look_and_those_seen_together_differ() -> None:
+    dense = [kernel(f"k{number:02}", around(1.0), "fwd", mask=mask) for number in range(13) for mask in ("full", "causal")]
+    names = ("k11", "new1", "new2", "new3", "new4")
+    params = [{"b": 64, "ratio": ratio, "heads": 8} for ratio in (0.2, 0.5)]
+    sparse = [kernel(name, around(2.0), "fwd", level="sparse", mask="uniform_block", params=some) for name in names for some in params]
+    looks = {name: number for name, number, *_ in data_of([*dense, *sparse])["looks"]}
+    assert len(set(looks.values())) == len(looks) == 17
+    assert len({looks[name] % 12 for name in names}) == 5, "in colour, while there are enough"
+    made = [split(method, 8.0, ranks, **also) for method, ranks, also in product(("ring", "magi"), (8, 16), ({}, {"simulated": "x"}))]
+    methods = {name: number for name, number, *_ in data_of(made)["looks"]}
+    assert len(methods) == 12
+    assert len(set(methods.values())) == 2, "a method on any number of ranks, measured or simulated, has one colour"
+
+
+EVENTS = [{"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "rank 0"}},
+          {"ph": "X", "cat": "attention", "name": "a call", "pid": 0, "tid": 0, "ts": 1000.0, "dur": 500.0, "args": {}},
+          {"ph": "b", "cat": "transfer", "name": "kv", "pid": 1, "tid": 1, "id": 7, "ts": 250.0, "args": {"bytes": 1024}},
+          {"ph": "e", "cat": "transfer", "name": "kv", "pid": 1, "tid": 1, "id": 7, "ts": 2000.0}]  # fmt: skip
+
+
+def test_a_trace_becomes_a_timeline(tmp_path: Path) -> None:
+    trace = tmp_path / "ring.json"
+    trace.write_text(json.dumps({"traceEvents": EVENTS, "displayTimeUnit": "ms"}))
+    found = read_timeline(trace)
+    assert (found.title, found.spans) == ("ring", [(0, "attention", "a call", 1.0, 1.5, 0), (1, "transfer", "kv", 0.25, 2.0, 1024)])
+    trace.write_text(json.dumps({"traceEvents": EVENTS, "otherData": {"title": "ours"}}))
+    assert read_timeline(trace).title == "ours"
+    trace.write_text("{}")
+    for path in (trace, tmp_path / "nowhere.json"):
+        with pytest.raises(BadInput, match="`longca simulate --trace`"):
+            read_timeline(path)
