@@ -22,10 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from longca.recommend.answer import Answer, Choice
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, Choice, recommend
+from longca.recommend.rank import recommend
 from longca.results.metrics import median
-from longca.results.problem import Pass
+from longca.results.problem import Pass, Problem
 from longca.results.reading import Results, read_some
 from longca.results.record import Record
 from longca.results.tables import markdown_table
@@ -74,9 +75,9 @@ def _rows() -> list[tuple[str, tuple[str, ...], Callable[[Results], Iterable[Ask
     rows = [(name, shapes, lambda results, sees=sees: _other_lengths(results, sees)) for name, sees in lengths.items()]
     return [
         *rows,
-        ("heads", shapes, lambda results: _other_shapes(results, lambda record: record.head_dim == 128, SHORTEST, 0)),
-        ("shortest", shapes, lambda results: _other_shapes(results, lambda record: record.head_dim == 128, SHORTEST + 1, SHORTEST)),
-        ("head size", shapes, lambda results: _other_shapes(results, lambda record: record.head_dim != 128, SHORTEST, 0)),
+        ("heads", shapes, lambda results: _other_shapes(results, lambda record: record.problem.head_dim == 128, SHORTEST, 0)),
+        ("shortest", shapes, lambda results: _other_shapes(results, lambda record: record.problem.head_dim == 128, SHORTEST + 1, SHORTEST)),
+        ("head size", shapes, lambda results: _other_shapes(results, lambda record: record.problem.head_dim != 128, SHORTEST, 0)),
         ("window", ("paper-kernel", "windows"), lambda results: _other_windows(WINDOWS[1:-1])),
         ("outer window", ("paper-kernel", "windows"), lambda results: _other_windows((WINDOWS[0], WINDOWS[-1]))),
         ("other documents", ("paper-kernel", "seeds"), _other_documents),
@@ -84,21 +85,27 @@ def _rows() -> list[tuple[str, tuple[str, ...], Callable[[Results], Iterable[Ask
 
 
 def _questions(records: Iterable[Record]) -> list[Question]:
-    places = dict.fromkeys((one.mask, one.seqlen, one.heads_q, one.heads_kv, one.head_dim, one.head_dim_v) for one in records if one.ok)
+    places = dict.fromkeys((one.problem.mask, one.problem.seqlen, *_shape(one.problem)) for one in records if one.ok)
     return [Question(*place, pass_=pass_) for place in places for pass_ in (Pass.FWD, Pass.BWD)]
 
 
 def _other_lengths(results: Results, sees: Callable[[int, int], bool]) -> Iterable[Asked]:
-    usual = [record for record in results.records if (record.heads_q, record.heads_kv) == USUAL and record.seqlen >= SHORTEST]
+    usual = [
+        record
+        for record in results.records
+        if (record.problem.heads_q, record.problem.heads_kv) == USUAL and record.problem.seqlen >= SHORTEST
+    ]
     for question in _questions(usual):
-        yield Asked(question, SEED, lambda record, asked=question.seqlen: sees(record.seqlen, asked))
+        yield Asked(question, SEED, lambda record, asked=question.seqlen: sees(record.problem.seqlen, asked))
 
 
 def _other_shapes(results: Results, wanted: Callable[[Record], bool], shortest: int, seen: int) -> Iterable[Asked]:
     """Questions for other shapes than the usual one from `shortest` tokens on; those of `seen` tokens remain."""
-    others = [record for record in results.records if _shape(record)[:2] != USUAL and wanted(record) and record.seqlen >= shortest]
+    others = [
+        record for record in results.records if _shape(record.problem)[:2] != USUAL and wanted(record) and record.problem.seqlen >= shortest
+    ]
     for question in _questions(others):
-        yield Asked(question, SEED, lambda record, asked=question: _shape(record) != _shape(asked) or record.seqlen == seen)
+        yield Asked(question, SEED, lambda record, asked=question: _shape(record.problem) != _shape(asked) or record.problem.seqlen == seen)
 
 
 def _other_windows(windows: Iterable[int]) -> Iterable[Asked]:
@@ -106,18 +113,18 @@ def _other_windows(windows: Iterable[int]) -> Iterable[Asked]:
         for seqlen in (SHORTEST, 4 * SHORTEST):
             for pass_ in (Pass.FWD, Pass.BWD):
                 question = Question("sliding_window_causal", seqlen, pass_=pass_, params={"w": w})
-                yield Asked(question, SEED, lambda record, asked=w: record.params.get("w") != asked)
+                yield Asked(question, SEED, lambda record, asked=w: record.built.params.get("w") != asked)
 
 
 def _other_documents(results: Results) -> Iterable[Asked]:
-    seeds = [record for record in results.records if record.seed != SEED]
+    seeds = [record for record in results.records if record.problem.seed != SEED]
     for question in _questions(seeds):
-        for seed in sorted({SEED, *(record.seed for record in seeds)}):
-            own = replace(question, documents=tuple(question.build(seed).documents)) if "documents" in vars(question) else question
-            yield Asked(own, seed, lambda record, asked=seed: record.seed != asked)
+        for seed in sorted({SEED, *(record.problem.seed for record in seeds)}):
+            documents = tuple(question.build(seed).documents or ())
+            yield Asked(replace(question, documents=documents), seed, lambda record, asked=seed: record.problem.seed != asked)
 
 
-def _shape(of: Record | Question) -> tuple[int, int, int, int]:
+def _shape(of: Problem | Question) -> tuple[int, int, int, int]:
     return of.heads_q, of.heads_kv, of.head_dim, of.head_dim_v
 
 
@@ -125,7 +132,7 @@ def _texts(questions: Iterable[Asked], results: Results, rule: Rule) -> list[str
     count, good, ratios, inside, regrets = 0, 0, list[float](), list[bool](), list[float]()
     for question, seed, visible in questions:
         count += 1
-        truth = _truth(question, replace(results, records=[record for record in results.records if record.seed == seed]))
+        truth = _truth(question, replace(results, records=[record for record in results.records if record.problem.seed == seed]))
         answer = rule(question, replace(results, records=[record for record in results.records if visible(record)]))
         for choice in answer.choices:
             if choice.name in truth:
@@ -146,8 +153,7 @@ def _texts(questions: Iterable[Asked], results: Results, rule: Rule) -> list[str
 
 def _truth(question: Question, results: Results) -> dict[str, Choice]:
     """The measured times by kernel, the fastest first."""
-    drawn = replace(question, documents=()) if "documents" in vars(question) else question
-    return {choice.name: choice for choice in recommend(replace(drawn, exact=True), results).choices}
+    return {choice.name: choice for choice in recommend(replace(question, documents=(), exact=True), results).choices}
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from longca import masks
+from longca.recommend.answer import Answer
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, recommend
+from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
 from report.made import Record, kernel
 

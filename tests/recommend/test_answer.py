@@ -13,8 +13,9 @@ import longca
 from journals import Write
 from longca.cli import main
 from longca.masks import causal
+from longca.recommend.answer import Answer
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, _sample_mask, recommend
+from longca.recommend.rank import _sample_mask, recommend
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, table
 from longca.results.naming import contests, rows

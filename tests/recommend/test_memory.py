@@ -7,8 +7,9 @@ import pytest
 
 from journals import Write
 from longca.cli import main
+from longca.recommend.answer import Answer
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, recommend
+from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD
 from report.made import around, kernel, split

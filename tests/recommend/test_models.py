@@ -10,7 +10,7 @@ from journals import Write
 from longca.bench.plan.suite import names
 from longca.bench.plan.workload import model
 from longca.cli import main
-from longca.recommend.rank import ModelNote
+from longca.recommend.answer import ModelNote
 from report.made import around, kernel
 
 WINDOWED = [name for name in names("models") if model(name).window]

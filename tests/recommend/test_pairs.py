@@ -15,8 +15,9 @@ import longca
 from journals import Write, writer
 from longca.cli import main
 from longca.kernels import registry
+from longca.recommend.answer import Answer, Pair
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, Pair, recommend
+from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
 from longca.results.problem import Pass
 from report.made import FLOPS, Record, kernel, split

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from longca import masks
 from longca.bench.plan.workload import WINDOWED, Model
+from longca.recommend.answer import ModelNote
 from longca.recommend.question import Question
-from longca.recommend.rank import ModelNote
 
 
 def model_note(name: str, model: Model, question: Question, layers_per_plan: int | None, seeds: Sequence[int]) -> ModelNote:

@@ -14,8 +14,8 @@ from longca.bench.plan.request import document_lengths
 from longca.bench.plan.workload import model as find_model
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
+from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question, parse_fields
-from longca.recommend.rank import Answer, Choice, Pair
 from longca.recommend.table import NoRecord, table
 from longca.results.naming import cluster_name
 from longca.results.reading import Results
@@ -79,51 +79,54 @@ def request(
     seqlen: int | str,
     heads: str | int | Sequence[int] | None = None,
     head_dim: int | str | None = None,
-    dtype: str | None = None,
+    dtype: str = "bf16",
     *,
-    pass_: str | None = None,
-    gpus: int | None = None,
+    pass_: str = "fwd+bwd",
+    gpus: int = 1,
     cluster: str | None = None,
     memory: str | None = None,
-    device: str | None = None,
-    source: str | None = None,
+    device: str = "",
+    source: str = "random",
     documents: str | Path | Sequence[int] | None = None,
     distribution: str | None = None,
     packing: str | None = None,
-    own_documents: bool | None = None,
-    deterministic: bool | None = None,
+    own_documents: bool = False,
+    deterministic: bool = False,
     softcap: float | None = None,
     sinks: bool | None = None,
     scale: float | None = None,
     model: str | None = None,
     calls_per_plan: int | None = None,
-    exact: bool | None = None,
+    exact: bool = False,
     results: str | Path | Sequence[str | Path] | None = None,
     params: Mapping[str, int | float] | None = None,
     **more_params: int | float,
 ) -> Request:
-    """Returns what is asked. `longca.recommend` and `longca.best` have these parameters; None stands for the default."""
+    """Returns what is asked. `longca.recommend` and `longca.best` have these parameters; None stands for the default, or the model's."""
     typed = {name: value for name, value in locals().items() if name not in ("model", "results", "params", "more_params")}
     question = Question.parse(**_in_shape(model, typed | {"params": {**(params or {}), **more_params}}))
     return Request(question, _load(results, question.cluster), model)
 
 
-def takes_request(function: Callable[[Request], T]) -> Callable[[Callable[P, Request]], Callable[P, T]]:
-    """Gives a function of a request the parameters that a request is made of."""
+def takes(make: Callable[P, Request]) -> Callable[[Callable[[Request], T]], Callable[P, T]]:
+    """Gives a function of a request the parameters that the request is made of."""
 
-    def with_parameters(make: Callable[P, Request]) -> Callable[P, T]:
+    def decorated(function: Callable[[Request], T]) -> Callable[P, T]:
         @wraps(function)
         def called(*given: P.args, **named: P.kwargs) -> T:
-            return function(make(*given, **named))
+            bound = signature(make).bind(*given, **named)
+            return function(make(*bound.args, **bound.kwargs))
 
-        called.__signature__ = signature(make).replace(return_annotation=signature(function).return_annotation)  # type: ignore[attr-defined]
-        called.__annotations__ = make.__annotations__ | {"return": function.__annotations__["return"]}
+        returned = signature(function).return_annotation
+        called.__signature__ = signature(make).replace(return_annotation=returned)  # type: ignore[attr-defined]
+        called.__annotations__ = make.__annotations__ | {"return": returned}
         return called
 
-    return with_parameters
+    return decorated
 
 
-def _recommend(asked: Request) -> Recommendation:
+@takes(request)
+def recommend(asked: Request) -> Recommendation:
     """Returns which kernel to use (on many GPUs: method, grid and kernel), from LongCA's records or those in `results`.
 
     `heads`, `head_dim`, `softcap`, `sinks`, `scale` and the window default to those of `model`, or else to 64:8 heads of 128. `documents`
@@ -133,29 +136,30 @@ def _recommend(asked: Request) -> Recommendation:
 
     >>> longca.recommend("causal_document", "32K").best.kernel
     """
+    return Recommendation(_answer(asked))
+
+
+@takes(request)
+def best(asked: Request) -> Choice:
+    """Returns the best single kernel (on many GPUs: method, grid and kernel), or raises LongcaError. The arguments are those of
+    `longca.recommend`.
+
+    >>> longca.best("causal_document", "32K", "64:8").kernel
+    """
+    answer = _answer(asked)
+    if answer.best is None:
+        raise NoRecord(words.no_answer(answer))
+    return answer.best
+
+
+def _answer(asked: Request) -> Answer:
     question, shape = asked.question, find_model(asked.model) if asked.model else None
     layers = shape.layers_of(question.mask) if shape and _is_planned_each_step(question) else None
     answer = rank.recommend(replace(question, calls_per_plan=layers), asked.results) if layers else None
     if answer is None or answer.best is None:
         layers, answer = None, rank.recommend(question, asked.results)  # records may lack planning times
     note = model_note(asked.model, shape, question, layers, answer.seeds) if asked.model and shape else None
-    return Recommendation(replace(answer, model=note))
-
-
-def _best(asked: Request) -> Choice:
-    """Returns the best single kernel (on many GPUs: method, grid and kernel), or raises LongcaError. The arguments are those of
-    `longca.recommend`.
-
-    >>> longca.best("causal_document", "32K", "64:8").kernel
-    """
-    answer = _recommend(asked).answer
-    if answer.best is None:
-        raise NoRecord(words.no_answer(answer))
-    return answer.best
-
-
-recommend = takes_request(_recommend)(request)
-best = takes_request(_best)(request)
+    return replace(answer, model=note)
 
 
 def _is_planned_each_step(question: Question) -> bool:

@@ -15,7 +15,7 @@ from longca.cli._tables import show_parts
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
-    from longca.recommend.rank import Answer
+    from longca.recommend.answer import Answer
 
 HELP = "recommend a kernel, or a method on many GPUs, from measured records; exit code 4 if there is no answer"
 EXAMPLES = (
@@ -116,14 +116,14 @@ def _answer_each(devices: Sequence[str], asked: Mapping[str, Any]) -> int:
 
 
 def _typed(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of `longca.recommend` as typed; None for what was not given."""
+    """Returns the arguments of `longca.recommend` that were given, as typed."""
     from inspect import signature
 
     from longca.api.recommend import recommend
     from longca.text import parse_settings
 
-    names = [name for name in signature(recommend).parameters if hasattr(args, name)]
-    return {name: getattr(args, name) for name in names} | {"params": parse_settings(args.set)}
+    given = {name: getattr(args, name, None) for name in signature(recommend).parameters}
+    return {name: value for name, value in given.items() if value is not None} | {"params": parse_settings(args.set)}
 
 
 def _export_table(args: argparse.Namespace) -> int:

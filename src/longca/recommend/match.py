@@ -115,6 +115,8 @@ def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[N
 
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
     """Parameters of a record that are neither those asked for, nor the mask's defaults, nor drawn from the seed."""
+    if not record.built.params:
+        return {}
     try:
         usual = default_params(record.problem.mask, record.problem.heads_kv)
     except LongcaError:  # a mask of somebody's plugin

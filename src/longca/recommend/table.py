@@ -11,9 +11,10 @@ from typing import Any
 from longca import masks
 from longca.errors import LongcaError
 from longca.recommend import shipped
+from longca.recommend.answer import Answer
 from longca.recommend.match import is_device, is_single_rank, other_params
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, recommend
+from longca.recommend.rank import recommend
 from longca.results.naming import cluster_name
 from longca.results.points import grouped
 from longca.results.problem import Pass
@@ -39,7 +40,7 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
     filters.pop("exact", None)  # a table holds nothing else
     here = [record for record in results.records if is_device(device, results.environment(record))]
     answers = []
-    for mask, records in grouped(here, attrgetter("mask")).items():
+    for mask, records in grouped(here, attrgetter("problem.mask")).items():
         if not _is_known(mask):  # of a plugin or a file that is not here: nobody can ask for it
             continue
         group = replace(results, records=records)

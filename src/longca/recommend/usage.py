@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from longca.errors import BadInput
+from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, Choice, Pair
 from longca.results.problem import Pass
 from longca.results.reproduce import documents_of, plugins_of
 

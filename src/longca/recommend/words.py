@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from longca.errors import LongcaError
 from longca.kernels import registry
+from longca.recommend.answer import Answer, Choice, ModelNote
 from longca.recommend.commands import CLUSTER, ask_command, simulate_command
 from longca.recommend.match import Near
 from longca.recommend.question import Question
-from longca.recommend.rank import Answer, Choice, ModelNote
 from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
@@ -231,8 +232,8 @@ def _commands(answer: Answer) -> list[str]:
         many = f" on {question.gpus} GPUs (under torchrun or srun on several nodes)" if question.gpus > 1 else ""
         lines += [f"to measure it{many}: {command}", f"then: {ask_command(question)}"]
     if not answer.ways and not answer.out and (simulation := simulate_command(question)):
-        cluster = f" --cluster {CLUSTER}" if question.cluster is None else ""
-        lines += [f"to simulate it without GPUs: {simulation}", f"then: {ask_command(question)}{cluster}"]
+        asked = replace(question, cluster=question.cluster or CLUSTER)
+        lines += [f"to simulate it without GPUs: {simulation}", f"then: {ask_command(asked)}"]
     return lines + _installing(answer)
 
 
