@@ -21,7 +21,7 @@ mask & kernel & 8K & 16K \\
 causal & a\_b\&c\% & 5.5\textasciitilde{} & oom \\
 causal & fa4:bands & 11 & 11 \\
 \addlinespace
-causal\_document & fa4:bands & 5.5 (n=3) &  \\
+causal\_document & fa4:bands & 4.71 (n=3) &  \\
 \bottomrule
 \end{tabular}
 \end{table}
