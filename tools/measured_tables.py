@@ -201,13 +201,13 @@ def planning() -> str:
 def energy() -> str:
     """Millijoules per token of one layer, of the fastest kernel: power beside the samples times the time."""
     table = []
-    timed = [r for r in _timed("h200/paper-kernel") if r.problem.seqlen == POWERED and r.watts]
+    timed = [r for r in _timed("h200/paper-kernel") if r.problem.seqlen == POWERED and _watts(r)]
     for mask in _masks("h200/paper-kernel"):
         cells = []
         for pass_ in PASSES:
             here = [r for r in timed if r.problem.mask == mask and r.problem.pass_ is pass_]
             fast = min(here, key=_ms)
-            cells += [fast.label, f"{_millijoules(fast):.3g}", f"{fast.watts:.0f}"]
+            cells += [fast.label, f"{_millijoules(fast):.3g}", f"{_watts(fast):.0f}"]
         table.append([mask, *cells])
     head = ["fastest", "mJ", "W"]
     return markdown_table(["mask", *(f"{p.value}: {name}" for p in PASSES for name in head)], table)
@@ -301,8 +301,12 @@ def _ms(record: Record) -> float:
     return record.times.median
 
 
+def _watts(record: Record) -> float:
+    return (record.energy and record.energy.watts) or 0.0
+
+
 def _millijoules(record: Record) -> float:
-    return ((record.energy.watts if record.energy else None) or 0.0) * record.times.median / record.problem.seqlen
+    return _watts(record) * record.times.median / record.problem.seqlen
 
 
 def backward_ideas(commit: str) -> str:

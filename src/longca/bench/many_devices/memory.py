@@ -24,8 +24,10 @@ def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
         return
     needed = least_bytes(plan)
     if needed > memory:
+        problem = cell.problem
+        shape = f"{problem.seqlen} tokens and {problem.heads_q}:{problem.heads_kv} heads"
         raise Refused(
-            f"{plan.method.name} on {cell.problem.mask} with {cell.problem.seqlen} tokens and {cell.problem.heads_q}:{cell.problem.heads_kv} heads over {plan.ranks} ranks "
+            f"{plan.method.name} on {problem.mask} with {shape} over {plan.ranks} ranks "
             f"needs at least {needed / GIB:.1f} GiB on a GPU, and these have {memory / GIB:.1f} GiB; "
             "use shorter --seqlens or GPUs with more memory."
         )
