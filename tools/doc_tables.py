@@ -235,9 +235,8 @@ def _measured(name: str, source: str = "random", seqlens: Iterable[int] = (SEQLE
 
 def _add(speeds: dict[tuple[str, str], Record], kernel: str, record: Record) -> None:
     if (kernel, record.problem.pass_) in speeds:
-        sys.exit(
-            f"there are two records of {kernel} on {record.problem.mask}, {record.problem.pass_}: a table has room for one seed and one shape."
-        )
+        cell = f"{kernel} on {record.problem.mask}, {record.problem.pass_}"
+        sys.exit(f"there are two records of {cell}: a table has room for one seed and one shape.")
     speeds[kernel, record.problem.pass_] = record
 
 

@@ -89,7 +89,7 @@ def _light(record: Record) -> bool:
 
 
 def _loaded(record: Record) -> bool:
-    return ((record.energy.watts if record.energy else None) or 0) >= LOADED_W
+    return ((record.energy and record.energy.watts) or 0) >= LOADED_W
 
 
 def _slower_at_the_end(samples: Sequence[float]) -> float:

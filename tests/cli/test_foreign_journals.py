@@ -52,7 +52,7 @@ OLDER_DAMAGE: dict[str, Any] = {"ms": "fast", "given": "text", "seqlen": "8K", "
 
 @pytest.mark.parametrize(
     ("golden", "field", "value"),
-    [*((GOLDEN, *damage) for damage in DAMAGE.items()), *((OLDER, *damage) for damage in OLDER_DAMAGE.items())],
+    [(golden, *damage) for golden, all_damage in ((GOLDEN, DAMAGE), (OLDER, OLDER_DAMAGE)) for damage in all_damage.items()],
 )
 def test_a_field_that_the_schema_forbids_is_named_with_its_line(
     golden: Path, field: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,11 +1,12 @@
 """The clock and a run on a real GPU."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from longca.results.reading import read
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parents[3]
@@ -24,12 +25,12 @@ def test_a_run_records_memory_and_the_devices_clock(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "longca", "run", "--kernels", "sdpa:efficient,torch:plain", *shape, "--passes", "fwd,bwd,fwd+bwd"]
     ended = subprocess.run([*command, "--energy", "1", "--out", str(tmp_path)], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
-    records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert [record["status"] for record in records] == ["ok"] * 12
-    peak = {(record["kernel"], record["mask"], record["pass"]): record["peak_gib"] for record in records}
+    records = read(tmp_path).records
+    assert [record.status for record in records] == ["ok"] * 12
+    peak = {(record.kernel, record.problem.mask, record.problem.pass_): record.peak_gib for record in records}
     pairs_gib = 8 * 2048**2 * 4 / 2**30  # all scores in fp32
     assert peak["torch", "full", "fwd"] >= pairs_gib
     assert 0 < peak["sdpa", "full", "fwd"] < pairs_gib / 4
-    assert all(0 < record["mfu"] < 1 for record in records)
-    if any(record["clock_mhz"] is not None for record in records):  # NVML is there
-        assert all(record["clock_mhz"] > 100 and record["watts"] > 10 and record["joules"] > 0 for record in records)
+    assert all(0 < record.times.mfu < 1 for record in records)
+    if any(record.times.clock_mhz is not None for record in records):  # NVML is there
+        assert all(record.times.clock_mhz > 100 and record.energy.watts > 10 and record.energy.joules > 0 for record in records)

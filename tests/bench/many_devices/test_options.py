@@ -7,11 +7,10 @@ import pytest
 import longca
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.plan import suite as suites
-from longca.bench.plan.cell import fingerprint
 from longca.cli import main
 from longca.errors import BadInput
 from longca.results import reproduce
-from longca.results.problem import Pass, Split
+from longca.results.problem import Pass
 from longca.results.reading import read
 from longca.results.record import LevelName
 
@@ -58,11 +57,6 @@ def test_relays_are_used_where_a_job_has_several_nodes(monkeypatch: pytest.Monke
     assert splits(methods=("magi",), options={"node": [1, 2], "stages": 4}) == [("magi", "1x8", o) for o in ("stages=4", "node=2,stages=4")]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert splits(methods=("magi",)) == [("magi", "1x8", "stages=1")]
-
-
-def test_keys_of_cells_without_options_are_those_of_before() -> None:
-    assert fingerprint(Split("magi", "1x8")) == fingerprint({"method": "magi", "ranks": 8, "grid": "1x8"})
-    assert fingerprint(Split("magi", "1x8", "stages=4")) != fingerprint(Split("magi", "1x8"))
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,8 @@ def test_what_would_take_hours_on_a_cpu_is_refused_with_a_length_that_would_do()
 
 @pytest.mark.usefixtures("slow")
 def test_given_documents_have_no_shorter_length() -> None:
-    cell = make_cell(kernel="torch", mask="full_document", seqlen=1 << 17, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16",
-                pass_=Pass.BWD, documents=(1 << 16, 1 << 16))  # fmt: skip
+    shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16"}
+    cell = make_cell(mask="full_document", seqlen=1 << 17, pass_=Pass.BWD, documents=(1 << 16, 1 << 16), **shape)
     with pytest.raises(Refused, match="use a GPU, fewer --heads, or a longer --deadline"):
         estimate.refuse_hopeless(plan([cell], "a CPU", {"torch": {}}), Limits())
 
