@@ -324,13 +324,6 @@ def test_a_power_limit_that_one_side_does_not_know_is_no_difference(write: Write
     assert compare(a, b).counts["SAME"] == compare(b, a).counts["SAME"] == 1
 
 
-def test_a_newer_schema_is_refused_whatever_is_forced(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = write("a", [make_record(STEADY)]), write("b", [])
-    (b / "results.jsonl").write_text(line(make_record(STEADY)).replace('"schema": 3', '"schema": 99'))
-    assert main(["compare", str(a), str(b), "--force"]) == 2
-    assert "it has schema 99, and this longca reads" in capsys.readouterr().err
-
-
 def test_a_whole_number_of_seconds_is_the_same_setting_with_a_point(write: Write) -> None:
     a, b = (write(name, [make_record(STEADY)], {"clock": {"budget_s": seconds}}) for name, seconds in (("a", 1), ("b", 1.0)))
     assert compare(a, b).counts["SAME"] == 1
@@ -365,25 +358,6 @@ def test_nothing_in_common(write: Write, capsys: pytest.CaptureFixture[str]) -> 
     a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY, mask="full")])
     assert main(["compare", str(a), str(b)]) == 2
     assert "no cell in common" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{oops", "line 2 is damaged: "),
-        ('{"key": "x", "schema": 2, "time": 3}', "line 2 is damaged: "),
-        (line(make_record(STEADY, key="x", seqlen="8K")).strip(), "line 2 is damaged: Expected `int`, got `str` - at `$.problem.seqlen`"),
-        (line(make_record(STEADY, key="x") | {"ms": None}).strip(), "line 2 is damaged: the status is ok, but the record has no times"),
-    ],
-)
-def test_a_broken_or_foreign_file_is_named_with_its_line(write: Write, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
-    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY)])
-    with (b / "results.jsonl").open("a") as file:
-        file.write(line + "\n")
-    assert main(["compare", str(a), str(b)]) == 2
-    error = capsys.readouterr().err
-    assert str(b / "results.jsonl") in error
-    assert said in error
 
 
 @pytest.mark.parametrize(
