@@ -21,7 +21,7 @@ from pathlib import Path
 
 from journal_tables import TABLES as JOURNALS
 from measured_tables import TABLES as MEASURED
-from measured_tables import at_least, figure
+from measured_tables import at_least, figure, joined
 from ranks_tables import TABLES as RANKS
 from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
 
@@ -42,13 +42,13 @@ SHORT = ("full", "causal", "sliding_window_causal", "causal_document", "share_qu
 NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")  # kernels that know the mask itself
 ANY_MASK = ("fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
 BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
-BLOCKS = {"full": "dense", "uniform_block": "{}, ratio {:g}", "variable_block": "variable, {} on average, ratio {:g}"}
+BLOCKS = {"full": "dense", "uniform_block": "{}", "variable_block": "variable, {}"}
 SELECTED = ("nsa", "moba")  # sources of patterns that queries and keys select
 SELECTED_KERNELS = ("block_triton", "fa4:blocks")
-LENGTHS, LENGTHS_KERNELS = (16384, 32768, 65536, 131072), ("block_triton", "fa4:blocks", "cudnn_bsa")
+LENGTHS, LENGTHS_KERNELS = (16384, 131072), ("block_triton", "fa4:blocks", "cudnn_bsa")
 LEAST = 0.2  # of the measured ratios of kept blocks
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
-OVER_DENSE = "time of the dense mask over that of the fastest of them"
+OVER_DENSE = "speed-up over dense"
 KNOWN_WRONG = "wrong", "vsa_triton", 16384  # no table has it at this length; docs/sparse.md says why
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -137,12 +137,14 @@ def best() -> str:
 
 
 def sparse() -> str:
-    rows: dict[tuple[int, str, int, float], dict[tuple[str, str], Record]] = {}
+    """Random patterns of the least ratio, by the number of KV heads."""
+    rows: dict[tuple[int, str, int], dict[tuple[str, str], Record]] = {}
     for record, name, size in _random_blocks():
-        _add(rows.setdefault((record.problem.heads_kv, record.problem.mask, size, record.built.params.get("ratio", 1.0)), {}), name, record)
+        if record.built.params.get("ratio", LEAST) == LEAST:
+            _add(rows.setdefault((record.problem.heads_kv, record.problem.mask, size), {}), name, record)
     named = [
-        [BLOCKS[mask].format(size, ratio), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
-        for (heads_kv, mask, size, ratio), speeds in sorted(rows.items())
+        [BLOCKS[mask].format(size), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
+        for (heads_kv, mask, size), speeds in sorted(rows.items())
     ]
     return _table(["blocks", "heads", *("fa4" if name == "fa4:blocks" else name for name in BLOCK_KERNELS)], named)
 
@@ -158,8 +160,7 @@ def selected() -> str:
                 size = int(record.built.params.get("b") or record.built.params["avg"])
                 if (record.problem.mask, size) in LIKE_OTHERS:
                     continue
-                blocks = BLOCKS[record.problem.mask].format(size, record.built.params["ratio"])
-                _add(rows.setdefault(f"{source}, {blocks}", {}), record.label, record)
+                _add(rows.setdefault(f"{source}, {BLOCKS[record.problem.mask].format(size)}", {}), record.label, record)
     table = [
         [blocks, *(_both(speeds, name) for name in SELECTED_KERNELS), _gains(rows["dense"], speeds, SELECTED_KERNELS)]
         for blocks, speeds in rows.items()
@@ -176,8 +177,7 @@ def sparse_lengths() -> str:
     table = []
     for (seqlen, mask, size), speeds in sorted(rows.items()):
         figures = [_both(speeds, name) for name in LENGTHS_KERNELS]
-        blocks = BLOCKS[mask].partition(", ratio")[0].format(size)
-        table.append([format_size(seqlen), blocks, *figures, _gains(rows[seqlen, "full", 0], speeds, LENGTHS_KERNELS)])
+        table.append([format_size(seqlen), BLOCKS[mask].format(size), *figures, _gains(rows[seqlen, "full", 0], speeds, LENGTHS_KERNELS)])
     return _table(["tokens", "blocks", "block_triton", "fa4", "cudnn_bsa", OVER_DENSE], table)
 
 
@@ -261,8 +261,7 @@ def _best(speeds: Speeds, kernels: Iterable[str], which: str) -> str:
 
 
 def _both(speeds: Speeds, kernel: str) -> str:
-    figures = [figure(speeds[kernel, which]) if (kernel, which) in speeds else "-" for which in PASSES]
-    return "-" if figures == ["-", "-"] else "/".join(figures)
+    return joined([figure(speeds[kernel, which]) if (kernel, which) in speeds else "-" for which in PASSES])
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
