@@ -179,8 +179,8 @@ def sparse_longest() -> str:
         return " and ".join(f"{own} with {size}" for (mask, size), own in gains.items() if mask == kind)
 
     return (
-        f"At {format_size(LONGEST)} tokens, with 64:8 heads and a ratio of {LEAST}, the speed-ups of the fastest kernel over the dense one are\n"
-        f"(forward/backward) {shown('uniform_block')} tokens in a block, {shown('variable_block')} on average."
+        f"At {format_size(LONGEST)} tokens, 64:8 heads and a ratio of {LEAST}, the fastest kernel's speed-ups over the dense one are,\n"
+        f"forward/backward, {shown('uniform_block')} tokens in a block, {shown('variable_block')} on average."
     )
 
 

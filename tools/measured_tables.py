@@ -300,7 +300,8 @@ def _ms(record: Record) -> float:
 
 TABLES = {
     "fastest": fastest, "published": partial(published, LONG), "published-8k": partial(published, 8192),
-    "published-sparse": published_sparse, "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays, "planning": planning, "energy": energy,
+    "published-sparse": published_sparse, "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays,
+    "planning": planning, "energy": energy,
     "methods": partial(methods, "simulated/h100-ib", (8, 16, 64, 96)),
     "methods-magi": partial(methods, "simulated/h100-ib-magi", (2, 8, 16, 48)),
     "simulation-error": simulation_error, "nearest-answers": nearest_answers,
