@@ -155,7 +155,9 @@ def test_packing_as_drawn_is_what_happens_anyway(write: Write) -> None:
 
 def test_best_says_what_is_missing(write: Write) -> None:
     folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
-    with pytest.raises(NoRecord, match=r"no record recommends anything for causal, 8K tokens.*\nfa4: out of memory$"):
+    with pytest.raises(
+        NoRecord, match=r"\nfor causal, 8K tokens(.*\n)*fa4  oom  out of memory$"
+    ):
         longca.best("causal", 8192, results=[folder])
     with pytest.raises(NoRecord, match=r"\nto measure it: longca run .* --masks causal --seqlens 4K "):
         longca.best("causal", "4K", results=[folder])

@@ -111,10 +111,10 @@ def best(request: RecommendRequest) -> Choice:
 
     >>> longca.best("causal_document", "32K", "64:8").kernel
     """
-    answer = _answer(request)
-    if answer.best is None:
-        raise NoRecord(words.no_answer(answer))
-    return answer.best
+    recommendation = Recommendation(_answer(request))
+    if recommendation.best is None:
+        raise NoRecord(str(recommendation))
+    return recommendation.best
 
 
 def _answer(request: RecommendRequest) -> Answer:

@@ -108,20 +108,11 @@ def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[N
 
 
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
-    """Parameters of a record that are neither those asked for, nor the mask's defaults, nor drawn from the seed."""
-    if not record.built.params:
-        return {}
-    try:
-        usual = default_params(record.problem.mask, record.problem.heads_kv)
-    except LongcaError:  # a mask of somebody's plugin
-        usual = {}
-    other = {}
-    for name, value in record.built.params.items():
-        wanted = asked.get(name, usual.get(name))
-        drawn = callable(wanted) and name not in dict(record.problem.params)
-        if not drawn and value != wanted:
-            other[name] = value
-    return other
+    """Parameters of a record's mask that are not as asked for, or else as usual: with the mask's default, or drawn from the seed."""
+    own = dict(record.problem.params)
+    usual = default_params(record.problem.mask, record.problem.heads_kv) if own != asked else {}
+    differing = [name for name, value in usual.items() if own.get(name, value) != asked.get(name, value)]
+    return {name: record.built.params[name] for name in differing}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import isfinite
@@ -24,6 +24,13 @@ from longca.text import format_tokens, parse_dims, parse_heads, parse_memory, pa
 USUAL: dict[str, Any] = {"heads_q": 64, "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16", "pass_": Pass.BOTH}
 MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
 DRAWN = "drawn"  # stands for a parameter that each mask draws from its seed
+PARSERS: dict[str, Callable[[Any], object]] = {
+    "mask": lambda name: masks.find(name).name,
+    "pass_": parse_pass,
+    "seqlen": lambda size: check_seqlen(parse_size(str(size))),
+    "params": lambda given: tuple(given.items()),
+    "documents": tuple,
+}
 # fields that are names, with an example
 NAMES = {"mask": "causal", "dtype": "bf16", "pass_": "fwd+bwd", "cluster": "h100-ib", "device": "H200"}
 
@@ -133,12 +140,6 @@ def parse_fields(**typed: Any) -> dict[str, Any]:
             raise BadInput(f"{name} must be a whole number, not {fields[name]!r}.")
     if not isinstance(fields.get("memory", ""), str):
         raise BadInput(f"memory must be a text with its unit, such as '80GiB', not {fields['memory']!r}.")
-    if "mask" in fields:
-        fields["mask"] = masks.find(fields["mask"]).name
-    if "pass_" in fields:
-        fields["pass_"] = parse_pass(fields["pass_"])
-    if "seqlen" in fields:
-        fields["seqlen"] = check_seqlen(parse_size(str(fields["seqlen"])))
     if "heads" in fields:
         fields["heads_q"], fields["heads_kv"] = heads_of(fields.pop("heads"))
     if "head_dim" in fields:
@@ -147,10 +148,7 @@ def parse_fields(**typed: Any) -> dict[str, Any]:
         fields["memory_gib"] = parse_memory(fields.pop("memory")) / GIB
     if "gpus" in fields:
         fields["ranks"] = fields.pop("gpus")
-    if "params" in fields:
-        fields["params"] = tuple(fields["params"].items())
-    if "documents" in fields:
-        fields["documents"] = tuple(fields["documents"])
+    fields |= {name: parse(fields[name]) for name, parse in PARSERS.items() if name in fields}
     _check_values(fields)
     return fields
 

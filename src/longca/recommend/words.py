@@ -41,12 +41,6 @@ def parts(answer: Answer, details: bool = False) -> list[Part]:
     return [*lines, *excluded, *(["", f"no record of: {', '.join(answer.unmeasured)}"] if answer.unmeasured else [])]
 
 
-def no_answer(answer: Answer) -> str:
-    """Why there is no answer, as the message of an error."""
-    reasons = [f"{out.line}: {out.reason}" for out in answer.out]
-    return "\n".join([f"no record recommends anything for {describe(answer.question)}.", *reasons, *_closest(answer), *_commands(answer)])
-
-
 def describe(question: Question, unit: str = "GPU") -> str:
     """The question in one line; `unit` is what shares a sequence."""
     problem = question.problem
