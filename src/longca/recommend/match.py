@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -117,11 +117,9 @@ def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Nearest:
-    """Predicted entries, and what they were scaled from."""
+    """The prediction, and what it was scaled from."""
 
-    entries: list[Entry]
-    parts: list[list[Entry]]  # where forward and backward are asked for together: those of each
-    mask: AnyMask  # that is asked for, of one seed
+    entries: Callable[[Pass, Pass | None], list[Entry]]  # of a pass, which may be a part of another one
     used: list[Near]  # the records of the nearest shape
     seqlens: tuple[int, ...]  # the measured lengths next to the one asked for
     differences: Mapping[str, Any]  # of the nearest shape, by field its value
@@ -147,13 +145,9 @@ def nearest(question: Question, candidates: Iterable[Near], results: Results) ->
     around = {max((n for n in lengths if n <= problem.seqlen), default=lengths[0])}
     around.add(min((n for n in lengths if n >= problem.seqlen), default=lengths[-1]))
     first = min(around, key=lambda n: _doublings(n, problem.seqlen))
-    prediction = _Prediction(question, used, first, results)
-    several = problem.pass_.parts if len(problem.pass_.parts) > 1 else ()
     return Nearest(
-        prediction.entries(problem.pass_),
-        [prediction.entries(part, problem.pass_) for part in several],
-        mask=question.build(used[0].record.problem.seed),
-        used=used,
+        _Prediction(question, used, first, results).entries,
+        used,
         seqlens=tuple(sorted(around)),
         differences={name: value for name, value in used[0].differences.items() if name not in ("seqlen", "documents")},
         spread=_spread(question, used[0], lengths),
@@ -216,7 +210,7 @@ class _Prediction:
         self._work = TileWork(results.masks, records)
         self._device = "cpu" if all(near.environment.on_cpu for near in used) else "cuda"
 
-    def entries(self, pass_: Pass, part_of: Pass | None = None) -> list[Entry]:
+    def entries(self, pass_: Pass, part_of: Pass | None) -> list[Entry]:
         """One entry per kernel at the nearest length; a kernel that failed there, or does not take what is asked, is out."""
         measured = {seqlen: entries(own, pass_, part_of) for seqlen, own in self._rows.items()}
         everywhere: dict[str, list[Figure]] = {}

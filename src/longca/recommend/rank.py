@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 from msgspec.structs import replace as replace_fields
@@ -34,14 +35,12 @@ def recommend(question: Question, results: Results) -> Answer:
     exact = of_one_device(question, [near for near in found if not near.differences], "answer this")
     near = None if exact or question.exact else nearest(question, found, results)
     used = near.used if near else exact
-    named = rows(replace(results, records=[one.record for one in exact]))
+    entries_of = near.entries if near else partial(entries, rows(replace(results, records=[one.record for one in exact])))
     pass_ = question.problem.pass_
-    is_both = pass_ is Pass.BOTH
-    parts = near.parts if near else [entries(named, part, Pass.BOTH) for part in Pass.BOTH.parts] if is_both else []
     environment = used[0].environment if used else Environment()
     context = _Context(question, results, environment, near)
-    measured = near.entries if near else entries(named, pass_)
-    ranking = rank(context.competing(entry) for entry in measured)
+    ranking = rank(context.competing(entry) for entry in entries_of(pass_, None))
+    parts = [[context.competing(entry) for entry in entries_of(part, pass_)] for part in pass_.parts] if pass_ is Pass.BOTH else []
     choices = tuple(context.choice(standing, place) for place, standing in enumerate(ranking.standings))
     fewest = min((len(one.differences) for one in found), default=0)
     return Answer(
@@ -165,9 +164,8 @@ def _pair(parts: Sequence[Sequence[Entry]], ranking: Ranking, context: _Context)
     single, problem = ranking.best, context.question.problem
     if single is None or not parts or problem.ranks > 1 or problem.deterministic:
         return None
-    forwards, backwards = ([context.competing(entry) for entry in own] for own in parts)
-    mask = context.near.mask if context.near else _measured_mask(single.records[0], context)
-    fastest = _fastest_pair(forwards, backwards, ranking.masks, mask, case_of(problem, mask, context.device))
+    mask = _mask_of(single.records[0], context)
+    fastest = _fastest_pair(parts, ranking.masks, mask, case_of(problem, mask, context.device))
     if fastest is None:
         return None
     forward, backward = fastest
@@ -180,14 +178,10 @@ def _pair(parts: Sequence[Sequence[Entry]], ranking: Ranking, context: _Context)
     return Pair(**values, forward=forward.line, backward=backward.line)
 
 
-def _fastest_pair(
-    forwards: Iterable[Entry], backwards: Iterable[Entry], digests: Collection[str], mask: AnyMask, case: Case
-) -> tuple[Entry, Entry] | None:
+def _fastest_pair(passes: Iterable[Iterable[Entry]], digests: Collection[str], mask: AnyMask, case: Case) -> tuple[Entry, Entry] | None:
     """The forward and the backward that together are the fastest on masks with these digests, of which `mask` is an example; None where
     one kernel has both. Both have the same memory order: otherwise `best` copies tensors between them, and the sum lacks that."""
-    ahead, behind = (
-        {entry.line: entry for entry in own if not entry.out and entry.figures.keys() >= set(digests)} for own in (forwards, backwards)
-    )
+    ahead, behind = ({entry.line: entry for entry in own if not entry.out and entry.figures.keys() >= set(digests)} for own in passes)
     able = candidates(mask, case, available=lambda kernel: kernel.label in ahead or kernel.label in behind)
     first = [kernel for kernel in able.forward if kernel.label in ahead]
     second = [kernel for kernel in able.backward if kernel.label in behind]
@@ -217,8 +211,10 @@ def _takes(kernel: Kernel, mask: AnyMask, case: Case) -> bool:
     return case.device in kernel.devices and bool(registry.supports(kernel, mask, case))
 
 
-def _measured_mask(record: Record, context: _Context) -> AnyMask:
-    """The mask of a record; a sample where it is a block pattern, or its journal does not have it."""
+def _mask_of(record: Record, context: _Context) -> AnyMask:
+    """The mask that a record answers for; a sample where it is a measured block pattern, or its journal does not have it."""
+    if context.near:
+        return context.question.build(record.problem.seed)
     entry = context.results.masks.get((record.built.digest, record.problem.mask))
     if entry is None or entry.bands is None:
         return _sample_mask(context.question)
