@@ -136,12 +136,6 @@ def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, 
     assert longca.best(seqlen="8K", results=[folder], **asked).kernel == "asked"
 
 
-def test_a_parameter_may_have_the_name_of_an_argument(write: Write) -> None:
-    folder = write("made", [blocks("own", around(1.0)), blocks("shared", around(2.0), heads=1)])
-    assert longca.best("uniform_block", "8K", results=[folder]).kernel == "own"
-    assert longca.best("uniform_block", "8K", results=[folder], params={"heads": 1}).kernel == "shared"
-
-
 @pytest.mark.parametrize("given", [{"dtype": 16}, {"mask": longca.masks.causal(8)}, {"pass_": ("fwd",)}, {"cluster": 3}])
 def test_what_has_a_name_is_asked_for_by_it(given: dict[str, Any]) -> None:
     with pytest.raises(longca.BadInput, match="must be its name as a text"):
@@ -155,9 +149,7 @@ def test_packing_as_drawn_is_what_happens_anyway(write: Write) -> None:
 
 def test_best_says_what_is_missing(write: Write) -> None:
     folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
-    with pytest.raises(
-        NoRecord, match=r"\nfor causal, 8K tokens(.*\n)*fa4  oom  out of memory$"
-    ):
+    with pytest.raises(NoRecord, match=r"\nfor causal, 8K tokens(.*\n)*fa4  oom  out of memory$"):
         longca.best("causal", 8192, results=[folder])
     with pytest.raises(NoRecord, match=r"\nto measure it: longca run .* --masks causal --seqlens 4K "):
         longca.best("causal", "4K", results=[folder])

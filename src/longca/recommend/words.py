@@ -183,8 +183,9 @@ def _records(answer: Answer) -> str:
     """The files, the machines and the days of the records of the first way."""
     sources = answer.ways[0].sources
     files = dict.fromkeys(str(source.file) for source in sources)
-    facts = [*{source.environment.name for source in sources}, *{source.environment.date or "" for source in sources}]
-    return f"records: {len(sources)} in {', '.join(files)} ({', '.join(filter(None, sorted(facts, reverse=True)))})"
+    names = sorted({source.environment.name for source in sources})
+    days = sorted({date for source in sources if (date := source.environment.date)})
+    return f"records: {len(sources)} in {', '.join(files)} ({', '.join([*names, *days])})"
 
 
 def _commands(answer: Answer) -> list[str]:
@@ -226,18 +227,11 @@ def _no_answer(answer: Answer) -> list[str]:
 
 def _closest(answer: Answer) -> list[str]:
     """What the closest records have instead, a line per set of fields in which they differ."""
-    question = answer.question
     if not answer.closest:
-        return [] if answer.out else [f"there is no record of {question.problem.mask} at all."]
-    lines = []
+        return [] if answer.out else [f"there is no record of {answer.question.problem.mask} at all."]
     same = grouped(answer.closest, lambda one: tuple(dict.fromkeys(FLAGS.get(field, field) for field in one.differences)))
-    for flags, near in list(same.items())[:SHOWN]:
-        lines.append(f"there are records with {', '.join(_values(flag, near) for flag in flags)}.")
-    if question.exact:
-        lines.append("--exact excludes nearest answers.")
-    elif question.problem.ranks == 1:
-        lines.append("a nearest answer is scaled over lengths, heads, head sizes, documents and parameters of the mask only.")
-    return lines
+    shown = list(same.items())[:SHOWN]
+    return [f"there are records with {', '.join(_values(flag, near) for flag in flags)}." for flags, near in shown]
 
 
 def _values(flag: str, near: Sequence[Near]) -> str:
