@@ -71,7 +71,7 @@ def fastest(name: str, lengths: Sequence[int]) -> str:
     for contest, own in contests(named(name)).items():
         ranking = rank_rows(own)
         if ranking.best:
-            cells[contest.problem, contest.pass_, contest.seqlen] = fastest_of(ranking)
+            cells[contest.mask_name, contest.pass_, contest.seqlen] = fastest_of(ranking)
     table = [[mask, pass_.value, *(cells.get((mask, pass_, n), "") for n in lengths)] for mask in _masks(name) for pass_ in PASSES]
     return markdown_table(["mask", "pass", *map(format_size, lengths)], table)
 

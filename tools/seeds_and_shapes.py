@@ -162,7 +162,7 @@ def _rankings(rows: Iterable[Row]) -> dict[Place, Ranking]:
 
 
 def _place(contest: Contest) -> Place:
-    return contest.problem, contest.pass_, contest.seqlen
+    return contest.mask_name, contest.pass_, contest.seqlen
 
 
 def _by_shape() -> Mapping[Place, Mapping[Shape, Ranking]]:
@@ -179,8 +179,8 @@ def _of_all_kernels(rows: Sequence[Row]) -> list[Row]:
     """Rows of one shape, at lengths where no kernel is missing that other lengths of the mask have."""
     tried: dict[str, dict[int, set[str]]] = {}
     for row in rows:
-        tried.setdefault(row.problem, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
-    return [row for row in rows if tried[row.problem][row.record.problem.seqlen] == set().union(*tried[row.problem].values())]
+        tried.setdefault(row.mask_name, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
+    return [row for row in rows if tried[row.mask_name][row.record.problem.seqlen] == set().union(*tried[row.mask_name].values())]
 
 
 def _shape(record: Record) -> Shape:

@@ -40,7 +40,7 @@ def setting_data(
         "line": "method" if rows[0].record.method else "kernel",
         "place": place,
         "unit": speed_unit(answer.ranking.standings[0].tflops for answer in found if answer.ranking.best),
-        "panels": [[panel, pictures.get(own[0].problem)] for panel, own in panels.items()],
+        "panels": [[panel, pictures.get(own[0].mask_name)] for panel, own in panels.items()],
         "passes": [pass_ for pass_ in Pass if any(answer.contest.pass_ is pass_ for answer in found)],
         "peak": _peak(rows),
         "suffix": _suffix(rows),

@@ -25,8 +25,8 @@ def pictures(rows: Iterable[Row], entries: Masks) -> dict[str, dict[str, Any]]:
     longest: dict[str, tuple[Record, MaskEntry]] = {}
     for row in rows:
         entry = known.get(row.record.built.digest)
-        if entry is not None and (row.problem not in longest or entry.seqlen_k > longest[row.problem][1].seqlen_k):
-            longest[row.problem] = row.record, entry
+        if entry is not None and (row.mask_name not in longest or entry.seqlen_k > longest[row.mask_name][1].seqlen_k):
+            longest[row.mask_name] = row.record, entry
     return {name: _picture(record, entry) for name, (record, entry) in longest.items()}
 
 

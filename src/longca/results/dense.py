@@ -65,4 +65,4 @@ def dense_lines(patterns: Sequence[Row], rows: Iterable[Row], most: int) -> dict
     """Rows of the fastest kernels on the dense mask, by what their line is called; the fastest first."""
     lines = grouped(dense_beside(patterns, rows), lambda row: row.line)
     fastest = sorted(lines, key=lambda line: min(row.record.times.median for row in lines[line]))[:most]
-    return {f"{line} on {lines[line][0].problem}": lines[line] for line in fastest}
+    return {f"{line} on {lines[line][0].mask_name}": lines[line] for line in fastest}

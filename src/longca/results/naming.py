@@ -34,7 +34,7 @@ class Contest(NamedTuple):
     """What kernels are compared on: one mask, length and pass in one setting, on as many ranks, measured or simulated."""
 
     setting: Setting
-    problem: str
+    mask_name: str
     seqlen: int
     pass_: Pass
     ranks: int
@@ -51,7 +51,7 @@ class Row(Struct, frozen=True, eq=False, gc=False):
 
     record: Record
     setting: Setting
-    problem: str  # the mask, with its parameters where there are several
+    mask_name: str  # the mask, with its parameters where there are several
     line: str  # the kernel with its variant; before it the method, its grid and options
     series: str  # the same without the grid and the size of nodes: what is drawn over the number of ranks
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
@@ -61,7 +61,7 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     @property
     def family(self) -> str:
         """The mask without the share of visible blocks."""
-        return self.problem.replace(f" ratio={self.ratio}", "")
+        return self.mask_name.replace(f" ratio={self.ratio}", "")
 
     @property
     def is_pattern(self) -> bool:
@@ -80,20 +80,20 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     @property
     def contest(self) -> Contest:
         record = self.record
-        return Contest(self.setting, self.problem, record.problem.seqlen, record.problem.pass_, record.problem.ranks, record.simulated)
+        return Contest(self.setting, self.mask_name, record.problem.seqlen, record.problem.pass_, record.problem.ranks, record.simulated)
 
 
 def rows(results: Results) -> list[Row]:
     """All records with their names."""
     records = results.records
-    simpler, problems, kernels = same_masks(records), problem_names(records), kernel_names(records)
+    simpler, names, kernels = same_masks(records), mask_names(records), kernel_names(records)
     compared = _compared_nodes(records)
     named = []
-    for record, problem, kernel, same in zip(records, problems, kernels, simpler, strict=True):
+    for record, name, kernel, same in zip(records, names, kernels, simpler, strict=True):
         line, series = _split_names(record, kernel, compared)
-        panel = f"{problem} ×{record.problem.ranks}" if record.method else problem
+        panel = f"{name} ×{record.problem.ranks}" if record.method else name
         setting = Setting(results.environment(record).name, record.level.value, record.problem.operator)
-        named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
+        named.append(Row(record, setting, name, line, series, panel, same, results.homes.get(record.key, ())))
     return named
 
 
@@ -135,7 +135,7 @@ def mask_title(record: Record) -> str:
     return title
 
 
-def problem_names(records: Sequence[Record]) -> list[str]:
+def mask_names(records: Sequence[Record]) -> list[str]:
     """For each record the name of its mask. It holds the parameters of block patterns, parameters of which one seed has several, and how
     documents were drawn where that differs: they are no other seeds of the same documents."""
     titles = list(map(mask_title, records))
