@@ -38,7 +38,7 @@ def documents() -> str:
         )
         others = [f"{line} {number}" for line, number in sorted(first.items(), key=lambda item: (-item[1], item[0])) if line != best.line]
         on = f"all {count}" if first[best.line] == count else "; ".join([f"{first[best.line]} of {count}", *others])
-        low, high = best.over.speeds
+        low, high = best.speeds
         speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({low:.0f} to {high:.0f})"
         cells = [f"{min(densities):.3f} to {max(densities):.3f}", best.line, speed, on, at_least(min(_shares(best, highest)))]
         table.append([mask, pass_.value, format_size(seqlen), *cells])

@@ -78,7 +78,6 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
     """The fastest kernels of one contest, and how far ahead they are."""
     panel, x = frame.place(answer.first)
     best, behind = answer.ranking.standings[0], answer.ranking.next
-    over = best.over
     return {
         "panel": panel,
         "x": x,
@@ -87,14 +86,14 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "fastest": [standing.line for standing in answer.ranking.equals],
         "noisy": any(standing.noisy for standing in answer.ranking.equals),
         "tflops": best.tflops,
-        "masks": len(over.figures),
-        "ends": over.speeds,
+        "masks": len(best.figures),
+        "ends": best.speeds,
         "next": None if behind is None else behind.line,
         "ahead": None if behind is None else 1 / behind.against_best,
-        "limit": limits.share(over.nearest.records),
+        "limit": limits.share(best.nearest.records),
         "ranked": len(answer.ranking.standings),
         "same": answer.first.same,
-        "records": [records[record.key] for record in reversed(over.nearest.records)],
+        "records": [records[record.key] for record in reversed(best.nearest.records)],
         "colour": frame.line(answer.rows[best.line][0]),
     }
 

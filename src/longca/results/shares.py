@@ -9,7 +9,7 @@ from longca.results.metrics import mean_speed
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
 from longca.results.problem import TENSORS, Pass
-from longca.results.ranking import entries, rank
+from longca.results.ranking import rank_rows
 from longca.results.record import OK, WRONG
 
 
@@ -88,15 +88,13 @@ def compared(rows: Sequence[Row]) -> list[Row]:
     """The rows without times that a ranking does not count: those on masks on which it does not compare kernels, and all but one of several
     records of a kernel on a mask. Speeds over what is left are those of the ranking."""
     counted: set[int] = set()
-    for contest, own in contests(rows).items():
+    for own in contests(rows).values():
         timed = [row for row in own if row.record.ok]
         if len(timed) == len({row.line for row in timed}):  # one record each
             counted.update(id(row.record) for row in timed)
             continue
-        found = entries(own, contest.pass_)
-        ranking = rank(found)
-        figures = [figure for entry in found if (over := ranking.compared(entry)) for figure in over.figures]
-        counted.update(id(record) for figure in figures for record in figure.records)
+        ranking = rank_rows(own)
+        counted.update(id(record) for entry in ranking.entries if (shared := ranking.compared(entry)) for record in shared.records)
     return [row for row in rows if not row.record.ok or id(row.record) in counted]
 
 
