@@ -171,7 +171,6 @@ def test_what_else_a_command_needs() -> None:
     long = made(seqlen=32768, kernel="torch", asked="torch:plain", variant="plain")
     assert command(long, NO_FACTS, {}).endswith("--full")
     assert "--full" not in command(made(seqlen=32768), NO_FACTS, {})
-    assert command(made(kernel="mine", asked="mine"), NO_FACTS, {}).endswith("--plugin FILE_WITH_mine.py")
     assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), NO_FACTS, {}).startswith("longca run --kernels '$(rm -rf /)'")
     assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), NO_FACTS, {}) == ""
 
@@ -196,8 +195,6 @@ def test_a_plugin_is_named_by_its_file() -> None:
     assert "--plugin" not in command(made(), kept, {})
     split = {"level": "cp", "method": "ours", "ranks": 2, "grid": "1x2"}
     assert command(made(**split), environment(plugins={"ours.py": [], "more.py": []}), {}).endswith("--plugin ours.py --plugin more.py")
-    assert command(made(**split), NO_FACTS, {}).endswith("--plugin FILE_WITH_ours.py")
-    assert "--plugin" not in command(made(**split | {"method": "ulysses"}), NO_FACTS, {})
 
 
 def test_a_record_that_does_not_say_what_was_given_gives_all_its_parameters() -> None:

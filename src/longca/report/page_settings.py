@@ -15,7 +15,7 @@ from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
 from longca.results.problem import Pass
-from longca.results.record import NEVER_RAN, OK
+from longca.results.record import NEVER_RAN
 from longca.results.shares import common_length
 from longca.results.statuses import WORDS, Coverage, coverage
 from longca.results.summary import failures
@@ -117,7 +117,7 @@ def _board(rows: Sequence[Row], cells: Iterable[PageCell], frame: Frame) -> list
     here = grouped(cells, lambda cell: (cell.line, cell.panel, cell.pass_))
     board: list[list[Any]] = []
     for place, own in grouped(rows, lambda row: (frame.line(row), frame.place(row)[0], row.record.problem.pass_.value)).items():
-        counted = [row.record for row in own if row.same is None or row.record.status is not OK] or [row.record for row in own]
+        counted = [row.record for row in own if row.same is None or not row.record.ok] or [row.record for row in own]
         worst = max(here[place], key=lambda cell: -1.0 if cell.error is None else cell.error)
         timed = sum(cell.tflops is not None for cell in here[place])
         errors = worst.error, worst.tensor, worst.worst

@@ -56,7 +56,6 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     series: str  # the same without the grid and the size of nodes: what is drawn over the number of ranks
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
-    homes: tuple[int, ...] = ()  # numbers of the journals that hold it
 
     @property
     def family(self) -> str:
@@ -93,7 +92,7 @@ def rows(results: Results) -> list[Row]:
         line, series = _split_names(record, kernel, compared)
         panel = f"{name} ×{record.problem.ranks}" if record.method else name
         setting = Setting(results.environment(record).name, record.level.value, record.problem.operator)
-        named.append(Row(record, setting, name, line, series, panel, same, results.homes.get(record.key, ())))
+        named.append(Row(record, setting, name, line, series, panel, same))
     return named
 
 
@@ -167,18 +166,15 @@ def kernel_names(records: Sequence[Record]) -> list[str]:
     record that failed before a variant was chosen belongs to the only variant that the same request led to elsewhere.
     """
     ran: dict[tuple[str, str], set[str]] = {}
+    here: dict[tuple[object, ...], set[str]] = {}
     for record in records:
         if record.variant and record.ok:
             ran.setdefault((record.level, record.asked), set()).add(record.label)
-    here: dict[tuple[object, ...], set[str]] = {}
-    several = {request for request, labels in ran.items() if len(labels) > 1}
-    for record in records if several else ():
-        if record.variant and record.ok and (record.level, record.asked) in several:
             here.setdefault(_place(record), set()).add(record.label)
     names = []
     for record in records:
         variants = ran.get((record.level, record.asked), ())
-        if len(variants) > 1 and len(here.get(_place(record), ())) > 1:
+        if len(here.get(_place(record), ())) > 1:
             names.append(record.asked)
         else:
             names.append(next(iter(variants)) if record.variant is None and len(variants) == 1 else record.label)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from longca.results.naming import Row
 from longca.results.points import grouped, line_of
 from longca.results.problem import Pass
-from longca.results.record import OK, Record
+from longca.results.record import Record
 from longca.results.versions import is_older
 
 PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
@@ -213,7 +213,7 @@ def _entry(line: str, rows: Iterable[Row], pass_: Pass, kind: Pass) -> Entry:
     for digest, passes in by_mask.items():
         whole = passes.get(pass_)
         chosen = [whole] if whole is not None else [passes[part] for part in parts if part in passes]
-        bad = [record for record in chosen if record.status is not OK]
+        bad = [record for record in chosen if not record.ok]
         if bad:
             failed.append(bad[0])
         elif whole is not None or len(chosen) == len(parts):

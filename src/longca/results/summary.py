@@ -14,7 +14,7 @@ from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, rank_rows
-from longca.results.record import OK, Record, Status
+from longca.results.record import Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import SpeedUnit, Table, speed_unit
 from longca.text import format_size, plural, printable
@@ -134,7 +134,7 @@ def _pattern(reason: str) -> str:
 
 def failures(rows: Sequence[Row]) -> list[Failure]:
     """Why rows have no time that counts, by line and reason."""
-    failed, lengths = [row for row in rows if row.record.status is not OK], sorted({row.record.problem.seqlen for row in rows})
+    failed, lengths = [row for row in rows if not row.record.ok], sorted({row.record.problem.seqlen for row in rows})
     groups = grouped(failed, lambda row: (row.line, row.record.status, _pattern(row.record.reason)))
     answers = []
     for (line, status, pattern), group in groups.items():
