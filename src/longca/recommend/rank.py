@@ -112,7 +112,7 @@ class _Context:
             options=first.split.options or None if first.split else None,
             tflops=standing.tflops,
             ms=standing.ms,
-            ms_over_masks=standing.over.times,
+            ms_over_masks=standing.times,
             ms_range=None if spread is None else ((1 - spread) * standing.ms, (1 + spread) * standing.ms),
             memory_gib=self.needed_gib(figures),
             plan_ms=None if None in plans else median(plan for plan in plans if plan is not None),

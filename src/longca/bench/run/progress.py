@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from longca.bench.plan.jobs import Job
 from longca.bench.run.time_left import TimeLeft
-from longca.results.naming import is_pattern, mask_title
+from longca.results.naming import mask_title
 from longca.results.record import Record
 from longca.results.tables import speed_unit
 from longca.text import format_duration, format_size, in_notebook, short, write_over
@@ -33,7 +33,7 @@ def result(record: Record) -> str:
 def cell_names(record: Record, left: TimeLeft) -> tuple[str, str, str, str]:
     """Kernel or method, mask (with its seed where the run has several), length and pass."""
     line = f"{record.split_name} {record.label}" if record.method else record.label
-    mask = mask_title(record) if is_pattern(record) else record.problem.mask
+    mask = mask_title(record) if record.problem.is_pattern else record.problem.mask
     seed = f" seed={record.problem.seed}" if left.has_several_seeds(record) else ""
     return line, f"{mask}{seed}", format_size(record.problem.seqlen), record.problem.pass_.value
 
