@@ -17,7 +17,7 @@ import longca
 from longca import masks
 from longca.bench.check import check as checks
 from longca.bench.check import fingerprint as fingerprints
-from longca.bench.check import host_copies, pieces
+from longca.bench.check import pieces
 from longca.bench.check import reference as reference_module
 from longca.bench.check.check import check_kernel
 from longca.bench.check.fingerprint import fingerprint
@@ -246,29 +246,6 @@ def test_a_reference_that_is_kept_elsewhere_gives_the_same_errors(monkeypatch: p
     assert not far.values["plain"]["dk"].is_contiguous()
     assert all(torch.equal(near.values[name]["dk"], values["dk"]) for name, values in far.values.items())
     assert errors(far, mask, case) == errors(near, mask, case)
-
-
-def test_copies_go_through_a_pinned_buffer_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU no memory can be pinned, and the tensor itself is copied; a slice is copied alone."""
-    x = torch.arange(24.0).view(4, 3, 2).transpose(0, 1)[1:, ::2]
-    empty, asked = torch.empty, list[tuple[int, ...]]()
-
-    def refusing(*_: object, **__: object) -> torch.Tensor:
-        raise RuntimeError("no memory can be pinned")
-
-    def pinning(shape: torch.Size, *, dtype: torch.dtype, pin_memory: bool) -> torch.Tensor:
-        assert pin_memory
-        asked.append(tuple(shape))
-        return empty(shape, dtype=dtype)
-
-    monkeypatch.setattr(torch, "empty", refusing)
-    assert host_copies._pinned(x) is x
-
-    monkeypatch.setattr(torch, "empty", pinning)
-    copy = host_copies._pinned(x.double())
-    assert asked == [(2, 2, 2)]
-    assert copy.is_contiguous()
-    assert torch.equal(copy, x.double())
 
 
 @pytest.mark.gpu

@@ -116,18 +116,6 @@ def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_p
     assert all("not tried" in outcome.reason for _, outcome in workers.attempt(jobs[STRIKES]))
 
 
-def test_a_forward_that_was_measured_before_the_worker_broke_stays(tmp_path: Path, fake: type[FakeChild]) -> None:
-    def breaks_in_backward(job: WorkerJob) -> Iterator[Reply]:
-        yield Chosen("kk", True)
-        yield Answer(Pass.FWD, Outcome(status=Status.OK))
-        raise CRASH
-
-    fake.behaviour = staticmethod(breaks_in_backward)  # type: ignore[assignment]
-    workers, (job, *_) = workers_and_jobs(tmp_path)
-    assert [(pass_, outcome.status) for pass_, outcome in outcomes(job, workers)] == [(Pass.FWD, Status.OK), (Pass.BWD, Status.ERROR)]
-    assert len(fake.jobs) == 1
-
-
 def test_after_a_lost_device_the_forward_runs_alone_in_a_new_worker(tmp_path: Path, fake: type[FakeChild]) -> None:
     def loses_the_device(job: WorkerJob) -> Iterator[Reply]:
         if job.cells[0].grad:

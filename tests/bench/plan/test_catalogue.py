@@ -30,13 +30,13 @@ def broken(tmp_path: Path) -> list[str]:
 
 
 def test_a_typo_beside_a_broken_plugin_is_a_typo(broken: list[str], plugins: Path) -> None:
-    given = [broken[0], str(plugins / "cheap.py")]
+    offered = offered_by([broken[0], str(plugins / "cheap.py")], "cpu", Limits())
     for name, meant in (("sdpaa", "sdpa"), ("cheep", "cheap"), ("mein", "mine")):
         with pytest.raises(BadInput, match=f"did you mean '{meant}'"):
-            catalogue(suite(name), given, "cpu", only_named=True)
+            make_catalogue(suite(name), offered, "cpu", only_named=True)
     with pytest.raises(BadInput, match="unknown variant of cheap 'foo'; there are none"):
-        catalogue(suite("cheap:foo"), given, "cpu", only_named=True)
-    found = catalogue(suite("mine", "zzzzzz"), given, "cpu", only_named=True)
+        make_catalogue(suite("cheap:foo"), offered, "cpu", only_named=True)
+    found = make_catalogue(suite("mine", "zzzzzz"), offered, "cpu", only_named=True)
     assert [entry.failure is not None for entry in found.entries.values()] == [True, True]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from longca.bench.plan import suite as suites
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import read_workload, with_model
@@ -28,13 +27,6 @@ def test_a_workload_becomes_cells(tmp_path: Path) -> None:
     assert cells[2].problem.build_mask().params == {"w": 9}
 
 
-@pytest.mark.parametrize("name", suites.names("models"))
-def test_every_model_gives_a_shape(name: str) -> None:
-    shaped = with_model(SMALL, name)
-    suites.check(shaped)
-    assert shaped.heads != SMALL.heads
-
-
 def test_a_models_window_counts_its_own_key() -> None:
     shaped = with_model(replace(SMALL, masks=("sliding_window_causal",), seqlens=("8K",)), "mistral-7b")
     mask = make_cells(shaped, ["torch"], "cpu")[0].problem.build_mask()
@@ -49,10 +41,8 @@ WRONG = [
         f"FILE line 1 is not JSON: Input data was truncated; write an object such as {EXAMPLE}.",
     ),
     ("[]", f"FILE line 1 must be an object with a mask, such as {EXAMPLE}."),
-    ('{"seqlen": 8}', f"FILE line 1 must be an object with a mask, such as {EXAMPLE}."),
     ("", f"the workload FILE has no steps; write one JSON object per training step, such as {EXAMPLE}."),
     ('{"mask": "causl", "seqlen": 8}', "FILE line 1: unknown mask 'causl'; did you mean 'causal'?"),
-    ('{"mask": 5, "seqlen": 8}', "FILE line 1: Expected `str`, got `int` - at `$.mask`."),
     ('{"mask": "causal"}', "FILE line 1 needs a seqlen of 1 or more, or documents."),
     ('{"mask": "causal", "seqlen": 0}', "FILE line 1: Expected `int` >= 1 - at `$.seqlen`."),
     (
@@ -64,11 +54,7 @@ WRONG = [
         '{"mask": "full_document", "documents": []}',
         "FILE line 1: documents must be a list of lengths of 1 or more, not []; without the field they are drawn.",
     ),
-    ('{"mask": "full_document", "seqlen": 8, "documents": null}', "FILE line 1: Expected `array`, got `null` - at `$.documents`."),
-    ('{"mask": "causal", "seqlen": 8, "params": [1]}', "FILE line 1: Expected `object`, got `array` - at `$.params`."),
     ('{"mask": "causal", "seqlen": 8, "params": {"w": 1}}', "FILE line 1: causal has no parameter 'w'; it has none."),
-    ('{"mask": "causal", "seqlen": 8, "seed": "a"}', "FILE line 1: Expected `int`, got `str` - at `$.seed`."),
-    ('{"mask": "causal", "seqlen": 8, "seed": -1}', "FILE line 1: Expected `int` >= 0 - at `$.seed`."),
     (
         '{"mask": "causal", "seqlen": 8, "documents": [8]}',
         "FILE line 1: causal has no documents, so it takes no lengths, no distribution and no packing.",
@@ -87,8 +73,3 @@ def test_a_wrong_workload_is_refused_with_its_line(tmp_path: Path, line: str, me
     with pytest.raises(BadInput) as caught:
         read_workload(file)
     assert str(caught.value) == message.replace("FILE", str(file))
-
-
-def test_an_unknown_model_is_refused() -> None:
-    with pytest.raises(BadInput, match="did you mean 'mistral-7b'"):
-        with_model(SMALL, "mistral-7")
