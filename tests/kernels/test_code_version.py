@@ -25,7 +25,6 @@ from longca import code_version
 from longca.kernels import registry
 from longca.parallel import registry as methods
 def versions():
-    code_version.imports_of.cache_clear()
     labels = [label for name in registry.names() for label in registry.labels(name)]
     kernels = {label: registry.versions(registry.get(label))["code"] for label in labels}
     return kernels | {name: methods.code_version(name) for name in methods.names() + methods.peers()}
@@ -47,18 +46,21 @@ FRAMEWORK = (
     *(f"parallel/{name}.py" for name in ("method", "options", "registry", "grid", "comm/base", "kernel_requirements")),
     *("masks/mask.py", "masks/encodings.py", "code_version.py", "devices.py", "plugins.py", "errors.py"),
 )
-EDITS = {  # files: the kernels and methods whose versions change
+APART = {  # files that have no kernel or method in common are edited at once
     "kernels/backends/flex/_blocks.py": {"flex"},
-    "kernels/backends/fa4/_intervals.py": {"fa4:native", "fa4:varlen", "fa4:bands", "fa4:blocks", "band_cute"},
     "kernels/backends/band_cute/_walk.py": {"band_cute"},
     "kernels/backends/torch_attention.py": {"torch:plain", "torch:chunked"},
     "kernels/backends/flashmask/_torch.py": {"flashmask:torch", "flashmask:paddle"},
     "parallel/routes.py": {"magi"},
     "parallel/methods/usp.py": {"usp", "loongtrain"},
+    "parallel/peers.py": set(methods.peers()),
+}
+EDITS = {  # files: the kernels and methods whose versions change
+    " ".join(APART): set[str]().union(*APART.values()),
+    "kernels/backends/fa4/_intervals.py": {"fa4:native", "fa4:varlen", "fa4:bands", "fa4:blocks", "band_cute"},
     "parallel/primitives/ring_schedule.py": {"ring_p2p", "usp", "loongtrain"},
     "parallel/head_split.py": {"ulysses", "usp", "loongtrain", *methods.peers()},
     "parallel/sharding.py": {*ALL_METHODS, *methods.peers()},
-    "parallel/peers.py": set(methods.peers()),
     " ".join(FRAMEWORK): set(),
 }
 SHARED = ("kernels/lower.py", "kernels/shared.py", "kernels/block_lists.py")  # counted where a kernel imports them
@@ -106,7 +108,7 @@ def own_versions() -> dict[str, str]:
     return kernels | {name: methods.code_version(name) for name in methods._own()}
 
 
-@pytest.mark.parametrize("file", EDITS, ids=lambda file: file if " " not in file else "framework")
+@pytest.mark.parametrize("file", EDITS, ids=lambda file: file.split()[-1])
 def test_an_edit_changes_the_versions_of_those_that_it_is_part_of(file: str, answer: tuple[dict[str, str], dict[str, list[str]]]) -> None:
     others = set(methods.names()) - set(ALL_METHODS) if EDITS[file] else set()  # a new method may use any part, but not the framework
     assert set(answer[1][file]) - others == EDITS[file]
