@@ -275,7 +275,7 @@ def test_a_reference_is_kept_on_the_host_where_it_takes_much_of_the_device_and_l
     assert home(Case(1 << 17, 1 << 17, 128, heads_kv, 192, 128, "bf16", "cuda"), ranks) == device
 
 
-@pytest.mark.parametrize("change", ["a value", "two tokens", "two places", "a sign of 0", "NaN"])
+@pytest.mark.parametrize("change", ["a value", "two tokens", "two places", "a sign of 0", "NaN", "the scale of a head size of 64"])
 @pytest.mark.parametrize("make", [lambda x: x, lambda x: x.transpose(0, 1).contiguous().transpose(0, 1), lambda x: x[..., ::2]])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_a_fingerprint_shows_every_change(change: str, make: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype) -> None:
@@ -289,21 +289,10 @@ def test_a_fingerprint_shows_every_change(change: str, make: Callable[[torch.Ten
         x[[3, 4]] = x[[4, 3]]
     elif change == "two places":
         x[:, :, [0, 1]] = x[:, :, [1, 0]]
+    elif change == "the scale of a head size of 64":
+        x.mul_(0.125)
     else:
         x[7, 1, 3] = -0.0 if change == "a sign of 0" else float("nan")
-    assert not torch.equal(before, fingerprint(x))
-
-
-@pytest.mark.parametrize("make", [lambda x: x, lambda x: x[..., ::2]])
-@pytest.mark.parametrize("change", [lambda x: x.mul_(0.125), torch.Tensor.neg_, lambda x: x.copy_(x.sign())])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_a_fingerprint_shows_a_change_of_high_bits_in_all_numbers(
-    dtype: torch.dtype, change: Callable[[torch.Tensor], torch.Tensor], make: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
-    """As a kernel makes it that multiplies q by the scale of a head size of 64 in place."""
-    x = make(torch.randn(128, 8, 64, generator=torch.Generator().manual_seed(0)).to(dtype))
-    before = fingerprint(x)
-    change(x)
     assert not torch.equal(before, fingerprint(x))
 
 

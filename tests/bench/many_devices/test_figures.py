@@ -164,13 +164,6 @@ def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: 
     assert (forward.times.clock_mhz, forward.energy) == (1500.0, Energy(600.0))  # of the first rank
 
 
-def test_where_the_program_without_transfers_fails_only_the_wait_share_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = ScriptedGroup()
-    group.without_transfers_ms = None
-    forward = records(tmp_path, monkeypatch, group)[Pass.FWD]
-    assert (forward.status, forward.times.median, forward.over_ranks.wait_share) == (Status.OK, 4.0, None)
-
-
 def test_an_impossible_time_leaves_no_figure_of_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = ScriptedGroup()
     group.samples = (1e-9, 1e-9, 1e-9)

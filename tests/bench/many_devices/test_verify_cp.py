@@ -79,16 +79,6 @@ def test_documents_need_to_fill_the_lengths_that_are_checked(tmp_path: Path) -> 
     assert step.documents == masks.build("causal_document", 256, seed=3, distribution="pile", packing="mixed").documents
 
 
-def test_a_model_gives_the_shape_that_flags_do_not() -> None:
-    request = CpRequest(device="cpu", nproc=2, masks="sliding_window_causal,causal", model="gpt-oss-20b", heads="8:2", softcap=3.0)
-    level = make_level(request)
-    cells = level.cells(make_steps(request, level.suite, 2))
-    assert {
-        (cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.sinks, cell.problem.softcap) for cell in cells
-    } == {(8, 2, 64, True, 3.0)}
-    assert {cell.problem.params for cell in cells if cell.problem.mask == "sliding_window_causal"} == {(("w", 127),)}
-
-
 def test_the_file_holds_the_folder_and_no_name_of_a_host(kit: tuple[Path, str]) -> None:
     out, _ = kit
     with tarfile.open(f"{out}.tar.gz") as archive:

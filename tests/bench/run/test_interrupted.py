@@ -7,23 +7,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import longca
+from bench.run.test_runner import Answering
 from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run import runner
 from longca.results.files import read_results
 from longca.results.journal import Journal
 from longca.results.problem import Pass
 from longca.results.reading import read
-from longca.results.record import Outcome, Record, Status
+from longca.results.record import Record, Status
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "cheap.py"
 GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]
@@ -166,33 +166,12 @@ class SignalledJournal(Journal):
             signal.raise_signal(signal.SIGTERM)
 
 
-class Refusing:
-    """An executor that refuses everything, and a watcher that shows nothing."""
-
-    lost, spent_s = False, defaultdict[str, float](float)
-
-    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
-        yield from ((pass_, Outcome(status=Status.UNSUPPORTED, reason="no")) for pass_ in job.passes)
-
-    def start(self, jobs: Iterable[Job]) -> None: ...
-
-    def release(self, job: Job) -> None: ...
-
-    def close(self) -> None: ...
-
-    def begin(self, job: Job) -> None: ...
-
-    def finished(self, record: Record) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
 def test_a_record_that_is_written_when_the_signal_comes_is_counted(tmp_path: Path) -> None:
     suite = Suite(masks=("causal",), seqlens=(16, 17), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",))
     planned = plan(make_cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}})
     runner.make_cache(tmp_path)
     with SignalledJournal(tmp_path) as journal, runner.signals_restored():
-        ended = runner.execute(make_jobs(planned), Refusing(), journal, "here", Refusing())
+        ended = runner.execute(make_jobs(planned), Answering(), journal, "here", Answering())
     assert ended == (3, True)
     assert len(keys(tmp_path)) == 1
 
