@@ -245,14 +245,6 @@ def test_best_on_blocks_is_right(kept: tuple[float, ...]) -> None:
     torch.testing.assert_close(out, textbook(*made[:3], visible).where(seen, 0.0), rtol=1e-6, atol=1e-8)
 
 
-def test_a_choice_names_the_part_that_was_timed(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
-    clocked({})
-    assert chooser.choose(masks.causal(79), CASE).part == ""
-    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
-    choice = chooser.choose(masks.causal(97), replace(CASE, seqlen_q=97, seqlen_k=97))
-    assert choice.part == "1 of 2 KV heads, the first 1 tokens"
-
-
 def whole_kernel(cost: dict[str, float], time: FakeTime) -> type[longca.Kernel]:
     """A kernel whose backward is autograd's."""
 

@@ -287,13 +287,6 @@ def test_a_forward_holds_nothing_that_an_earlier_backward_kept() -> None:
     assert not rank.saved
 
 
-def test_the_program_without_transfers_is_made_when_nothing_is_held_of_the_one_with_them() -> None:
-    rank = SilentRank()
-    (answers,) = clocked([rank], Pass.BWD)
-    assert (answers[0].without_transfers_ms or 0) > 0
-    assert rank.made.most == 0
-
-
 @pytest.mark.parametrize("last_call", [0, 1, 3])
 def test_where_one_rank_fails_without_transfers_all_keep_what_they_timed(last_call: int) -> None:
     answers = [own[0] for own in clocked([SilentRank(), SilentRank(last_call), SilentRank()], Pass.BWD)]

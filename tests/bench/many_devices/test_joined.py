@@ -108,6 +108,7 @@ def test_where_the_first_rank_refuses_the_others_end(tmp_path: Path) -> None:
     assert "longca: the first rank is gone" in ended[1][1]
 
 
+@pytest.mark.slow
 def test_where_the_first_rank_never_comes_the_others_say_so(tmp_path: Path) -> None:
     (tmp_path / "hasty.toml").write_text('level = "cp"\n[limits]\nstart_s = 2\n')
     asked = [str(tmp_path / "hasty.toml"), "--methods", "ring_p2p", *QUICK, "--out", str(tmp_path / "out")]

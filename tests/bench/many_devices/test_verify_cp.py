@@ -176,6 +176,7 @@ def test_what_no_method_supports_is_refused_before_ranks_start(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_what_was_found_before_a_signal_is_written(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "longca", *verify("--methods", "ulysses", "--nproc", "2", "--out", str(tmp_path / "kit"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
