@@ -36,8 +36,8 @@ def parts(answer: Answer, details: bool = False) -> list[Part]:
     caveats = _caveats(answer, best)
     lines: list[Part] = [*_heading(answer, best), "", _table(answer, best), "", *caveats[: None if details else SHOWN]]
     if not details:
-        return [*lines, *_commands(answer), *_installing([answer.ways[0]])]
-    lines += [_records(answer), *_commands(answer), *_installing([*answer.ways[:1], *(way for way in answer.choices if way.as_good)])]
+        return [*lines, *_commands(answer), *_installing([answer.ways[0], best])]
+    lines += [_records(answer), *_commands(answer), *_installing([answer.ways[0], best, *(way for way in answer.choices if way.as_good)])]
     return [*lines, *excluded, *(["", f"no record of: {', '.join(answer.unmeasured)}"] if answer.unmeasured else [])]
 
 
