@@ -126,7 +126,7 @@ def test_the_seed_of_drawn_documents_is_named() -> None:
 def test_best_is_verified_on_all_masks_and_trials() -> None:
     verified = longca.verify("best", seqlens=128, heads="2:1", head_dims=16, device="cpu", progress=False)
     assert verified.ok, verified
-    statuses = {finding.mask: finding.status.value for finding in verified.findings}
+    statuses = {finding.place: finding.status.value for finding in verified.findings}
     assert set(masks.names()) <= {name for finding in statuses for name in finding.replace("=", " ").split()}
     assert set(statuses.values()) <= {"ok"}, statuses
     assert any(name.startswith("trial: out and lse of all ring steps") for name in statuses)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 from longca.api.takes import takes
 from longca.bench.many_devices.plugins import load_carefully
-from longca.bench.plan.cell import Cell
 from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.request import Number, Request, Texts, suite_of, texts
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput
 from longca.results.record import LevelName
 from longca.results.settings import Limits
-from longca.results.shown import Part, Shown
-from longca.simulate import words
+from longca.simulate.answers import Plan
 from longca.simulate.request import MOST_GPUS
 from longca.simulate.request import Request as Splits
-from longca.simulate.table import Row, rows
+from longca.simulate.table import rows
 
 
 @dataclass(frozen=True)
@@ -47,26 +44,6 @@ class PlanRequest(SplitRequest):
     _: KW_ONLY
     per_node: int = 8
     all_grids: bool = False
-
-
-@dataclass(frozen=True, repr=False)
-class Plan(Shown):
-    """What methods send, hold and compute: one row per method, grid, mask, length and pass."""
-
-    planned: list[Row]
-    cells: list[Cell]
-
-    @property
-    def ok(self) -> bool:
-        """Whether some method can do this."""
-        return any(not row.refusal for row in self.planned)
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [row.as_dict() for row in self.planned]
-
-    def parts(self) -> list[Part]:
-        return words.plan(self.planned, self.cells)
 
 
 @takes(PlanRequest)

@@ -20,8 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.plan import Plan, PlanRequest, plan_splits
+    from longca.api.plan import PlanRequest, plan_splits
     from longca.api.takes import arguments
+    from longca.simulate.answers import Plan
     from longca.simulate.table import rows
 
     params, options = parse_axes(args.set), parse_axes(args.option)
