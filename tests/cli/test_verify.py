@@ -103,7 +103,7 @@ def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys:
     [
         (["--seqlens", "99999999999"], "checking 99999999999 tokens with 2:1 heads takes at least "),
         (["--head-dim", "64/"], "'64/' is not understood; write a head size such as 128 or 192/128."),
-        (["--deadline", "0"], "--deadline must be a number of seconds over 0, not 0; give 1e+07 at most."),
+        (["--deadline", "0"], "--deadline must be a number of seconds over 0, not 0.0; give 1e+07 at most."),
         (["--masks", ""], "--masks is empty; give a value, or leave it out."),
         (["--kernels", " "], "--kernels is empty; give a value, or leave it out."),
         (["--seqlens", ","], "--seqlens is empty; give a value, or leave it out."),
