@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 from longca.api.takes import takes
 from longca.bench.many_devices.plugins import load_carefully
@@ -16,7 +17,7 @@ from longca.results.settings import Limits
 from longca.simulate.answers import Plan
 from longca.simulate.request import MOST_GPUS
 from longca.simulate.request import Request as Splits
-from longca.simulate.table import rows
+from longca.simulate.table import Row, rows
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,21 @@ def plan(request: PlanRequest) -> Plan:
 
     >>> longca.plan("ulysses,magi", "causal_document", gpus=64, seqlens="512K")
     """
-    splits = plan_splits(request)
-    return Plan(list(rows(splits)), splits.cells())
+    return run_plan(request, lambda row: None)
 
 
-def plan_splits(request: PlanRequest) -> Splits:
-    """The cells of a plan."""
+def run_plan(request: PlanRequest, show: Callable[[dict[str, Any]], None]) -> Plan:
+    """Plans a request; `show` gets each row as it comes."""
     if request.per_node < 1:
         raise BadInput(f"--per-node must be 1 or more, not {request.per_node}.")
     if request.grid and request.all_grids:
         raise BadInput("--grid gives one grid, and --all-grids asks for all of them; give one of the two.")
-    return splits_of(request, request.per_node, all_grids=request.all_grids)
+    splits = splits_of(request, request.per_node, all_grids=request.all_grids)
+    planned = list[Row]()
+    for row in rows(splits):
+        planned.append(row)
+        show(row.as_dict())
+    return Plan(planned, splits.cells())
 
 
 def splits_of(request: SplitRequest, per_node: int, device: str = "cuda", all_grids: bool = False, all_options: bool = False) -> Splits:
