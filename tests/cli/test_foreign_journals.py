@@ -94,18 +94,6 @@ def test_a_damaged_file_is_one_sentence(damage: str, tmp_path: Path, capsys: pyt
         assert len(error) < 1000
 
 
-def test_bands_that_are_no_mask_are_refused_with_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "theirs"
-    shutil.copytree(GOLDEN, folder)
-    lines = (folder / MASKS).read_text().splitlines()
-    (folder / MASKS).write_text("".join(json.dumps(json.loads(line) | {"bands": [[9, 3, 1 << 40, 7, -1, 5]]}) + "\n" for line in lines))
-    assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 2
-    said = capsys.readouterr().err
-    assert f"{folder / MASKS}" in said
-    assert "line 1" in said or f"{MASKS}:1" in said
-    assert not (tmp_path / "page.html").exists()
-
-
 def test_two_formats_are_not_printed_into_one_another(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(GOLDEN), "--csv", "--md"]) == 2
     out, err = capsys.readouterr()

@@ -21,7 +21,7 @@ from longca.results import submission
 from longca.results.files import read_environments, read_masks
 from longca.results.reading import read
 from longca.results.submission import Cleaner
-from report.made import make_record
+from report.made import line, make_record
 
 ENVIRONMENT = {
     "device": "NVIDIA H100 80GB HBM3", "device_kind": "cuda", "cpu": "a CPU",
@@ -33,8 +33,8 @@ ENVIRONMENT = {
 
 def journal(folder: Path, *records: dict[str, Any], environment: dict[str, Any] | None = None) -> Path:
     folder.mkdir()
-    lines = [json.dumps(record | {"given": {}, "key": f"key{number}"}) for number, record in enumerate(records)]
-    (folder / "results.jsonl").write_text("".join(line + "\n" for line in lines))
+    lines = [line(record | {"given": {}, "key": f"key{number}"}) for number, record in enumerate(records)]
+    (folder / "results.jsonl").write_text("".join(lines))
     (folder / "env.json").write_text(json.dumps({"e": ENVIRONMENT | (environment or {})}))
     return folder
 

@@ -35,9 +35,7 @@ def test_paper_kernel_is_the_papers_grid() -> None:
     cells = make_cells(find("paper-kernel"), ["fa3"], "cuda")
     assert len(cells) == 12 * 9 * 2
     assert {cell.problem.mask for cell in cells} == set(PAPER)
-    assert {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.dtype) for cell in cells} == {
-        (64, 8, 128, "bf16")
-    }
+    assert {cell.problem.title for cell in cells} == {"64:8 heads of 128 · bf16"}
     assert sorted({cell.problem.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
 
 
@@ -45,9 +43,7 @@ def test_magi_kernel_is_the_grid_of_magi_attentions_page() -> None:
     cells = make_cells(find("magi-kernel"), ["ffa"], "cuda")
     documents = ["full_document", "causal_document", "block_causal_document"]
     assert {cell.problem.mask for cell in cells} == {"full", "causal", "sliding_window_causal", *documents}
-    assert {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.dtype) for cell in cells} == {
-        (64, 8, 128, "bf16")
-    }
+    assert {cell.problem.title for cell in cells} == {"64:8 heads of 128 · bf16"}
     assert sorted({cell.problem.seqlen >> 10 for cell in cells}) == [4, 8, 16, 32, 64, 128]
     drawn = {(cell.problem.mask, cell.problem.distribution, cell.problem.packing) for cell in cells if cell.problem.mask in documents}
     assert drawn == {(name, "chatqa2", "chunked") for name in documents}
@@ -64,18 +60,8 @@ def test_paper_sparse_is_the_papers_grid_with_dense_fa4_beside_it() -> None:
     cells = make_cells(find("paper-sparse"), ["block_triton", "flex"], "cuda")
     sparse, dense = ([cell for cell in cells if (cell.level == "sparse") == wanted] for wanted in (True, False))
     lengths, heads = [16 * n << 10 for n in range(1, 9)], [(64, 8), (64, 64)]
-    places = {
-        (
-            cell.kernel,
-            cell.problem.mask,
-            cell.problem.params,
-            cell.problem.seqlen,
-            cell.problem.heads_q,
-            cell.problem.heads_kv,
-            cell.problem.pass_,
-        )
-        for cell in sparse
-    }
+    problems = [(cell.kernel, cell.problem) for cell in sparse]
+    places = {(kernel, one.mask, one.params, one.seqlen, one.heads_q, one.heads_kv, one.pass_) for kernel, one in problems}
     ratios = (0.2, 0.5, 0.8)
     patterns = [("uniform_block", (("b", b), ("ratio", ratio))) for b in (64, 128) for ratio in ratios]
     patterns += [("variable_block", (("avg", avg), ("ratio", ratio))) for avg in (128, 256, 512, 1024) for ratio in ratios]
@@ -106,12 +92,7 @@ def test_the_source_is_in_the_key_and_keys_stay() -> None:
     assert key(cell, "digest", "H200", {"torch": "2"}) == "718854936a2ddfa934b9"  # another one would measure every journal anew
     others = [cell.with_problem(source=source) for source in ("nsa", "moba")]
     assert len({key(each, "digest", "H200", {"torch": "2"}) for each in (cell, *others)}) == 3
-    assert all(through_json(each) == each for each in (cell, *others))
-
-
-def test_a_cell_survives_json() -> None:
-    for entry in planned(replace(SMALL, params={"causal": {}}, distribution="pile")):
-        assert through_json(entry.cell) == entry.cell
+    assert all(through_json(each) == each for each in (cell, *others, cell.with_problem(documents=(3, 5), distribution="pile")))
 
 
 def test_keys_tell_measurements_apart_and_nothing_else() -> None:
@@ -185,13 +166,6 @@ def test_one_work_has_one_key() -> None:
     for one, other in zip(plain, drawn, strict=True):
         assert (one.key == other.key) == (one.mask.digest == other.mask.digest)
     assert any(one.mask.digest == other.mask.digest for one, other in zip(plain, drawn, strict=True))
-
-
-def test_only_the_first_seed_of_one_mask_is_planned_and_masks_are_described() -> None:
-    (entry,) = planned(replace(SMALL, masks=("full",), seqlens=(64,), seeds=3, passes=(Pass.FWD,)))
-    mask = masks.full(64)
-    assert (entry.mask.digest, entry.mask.area, entry.mask.seqlen_q) == (mask.digest, 64 * 64, 64)
-    assert entry.key == key(entry.cell, mask.digest, "a CPU", {"torch": "2"})
 
 
 def test_a_split_cell_has_the_versions_of_kernel_and_method() -> None:
