@@ -42,21 +42,9 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )
 def test_quick_answers_do_not_import_what_is_heavy(arguments: list[str]) -> None:
-    code = """
-from longca.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit:
-    pass
-print([name for name in ("torch", "matplotlib", "scipy") if name in sys.modules], file=sys.stderr)"""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys{code}", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        check=True,
-    )
-    assert done.stderr.strip() == "[]"
+    heavy = "print([name for name in ('torch', 'matplotlib', 'scipy') if name in sys.modules], file=sys.stderr)"
+    code = f"from longca.cli import main\ntry: main(sys.argv[1:])\nfinally: {heavy}"
+    assert in_a_process(*arguments, code=code).stderr.strip() == "[]"
 
 
 def test_a_selected_pattern_is_shown_and_described(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,6 @@ from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results, read
 from longca.results.record import Environment, Record
 from longca.results.shown import Part, Shown, comment
-from longca.results.versions import is_older
 
 # the share of unsteady cells above which no cell of a journal is trusted: on a CPU all cells share the machine with other work
 BUSY = {"cpu": 0.1, "cuda": 0.5}
@@ -70,13 +69,6 @@ class Comparison(Shown):
         counted = Counter(cell.verdict for cell in self.cells)
         return {verdict: counted[verdict] for verdict in Verdict}
 
-    @property
-    def older(self) -> tuple[int, int]:
-        """How many measured cells of A and of B are of an older version of the kernel's code."""
-        sides = ((cell.before for cell in self.cells), (cell.after for cell in self.cells))
-        before, after = (sum(record.ok and is_older(record) for record in records) for records in sides)
-        return before, after
-
     def fails(self, also: Iterable[str] = ()) -> bool:
         """Whether something regressed; `also` may name 'unclear' and 'missing' as failures too."""
         counts, wanted = self.counts, set(also)
@@ -118,7 +110,6 @@ class Comparison(Shown):
             "confidence": CONFIDENCE,
             "overlooked": list(map(words.difference, self.differences)),
             "busy": list(map(words.busy, self.busy)),
-            "older": dict(zip("ab", self.older, strict=True)),
             "counts": self.counts,
             "cells": self.rows,
             "only_in_a": words.named(self.only_before),

@@ -117,8 +117,6 @@ def comparison(compared: Comparison, everything: bool) -> list[Part]:
         parts += [f"only in {side}: {' '.join(row)}" for row in describe_all(records)]
     parts += [f"compared anyway: {unlike(each)}" for each in compared.differences]
     parts += [busy(each) for each in compared.busy] or advice(compared.cells)
-    if older := [f"{plural(count, 'cell')} of {side}" for side, count in zip("AB", compared.older, strict=True) if count]:
-        parts.append(f"measured with an older version of the kernel's code than this LongCA has: {' and '.join(older)}.")
     counts = ", ".join(f"{count} {verdict}" for verdict, count in compared.counts.items() if count)
     only = f"; {plural(len(compared.only_before), 'cell')} only in A, {len(compared.only_after)} only in B"
     return [*parts, counts + (only if compared.only_before or compared.only_after else "")]
