@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,8 +55,9 @@ def assert_correct(
     )  # fmt: skip
     with TemporaryDirectory(prefix="longca-masks-") as folder, registry.lent(asked(kernel).objects):
         plan = plan_verify(request, Path(folder), SEQLEN, in_process=True, trials=trials)
-        with closing(plan.findings(lambda count, finding: None)) as findings:
-            found = plan.verification(list(findings))
+        found = plan.check()
+    if found.stopped:
+        raise KeyboardInterrupt
     named = not set(GROUPS) & set(plan.masks.masks or GROUPS)
     refused = [finding for finding in found.findings if not finding.checked and finding.trial is None]
     problems = [*found.failed, *(refused if named or found.unchecked else [])]

@@ -37,15 +37,6 @@ def test_what_a_slower_clock_explains_is_no_change(write: Write, clocks: tuple[i
     assert [cell.verdict for cell in compare(a, b).cells] == [expected]
 
 
-def test_a_kernel_that_became_ten_times_slower_is_slower_on_any_machine(write: Write) -> None:
-    """Unsteady cells are never called changed by the doubt that hangs over them, but no such doubt is that large."""
-    doubt = {"noisy": True, "spread": 0.08}
-    a = write("a", [make_record(LOOSE, seed=seed, **doubt) for seed in range(2)])
-    b = write("b", [make_record([factor * time for time in LOOSE], seed=seed, **doubt) for seed, factor in ((0, 2.5), (1, 10))])
-    assert [cell.verdict for cell in compare(a, b).cells] == ["SLOWER", "UNCLEAR"]
-    assert [cell.verdict for cell in compare(b, a).cells] == ["UNCLEAR", "FASTER"]
-
-
 WIDE = [1.0, 1.09, 0.96, 1.12, 1.01, 0.93, 1.08, 0.95, 1.1, 1.0]
 STEPS = [*[1.0, 1.001, 0.999] * 5, *[1.2, 1.199, 1.201] * 5]  # the clock steps by a fifth within the run
 
@@ -141,14 +132,9 @@ def test_a_journal_of_several_devices_is_refused(write: Write) -> None:
 
 @pytest.mark.parametrize("other", [{}, {"power_limit_w": None}, {"power_limit_w": 700}])
 def test_a_power_limit_that_one_side_does_not_know_is_no_difference(write: Write, other: dict[str, Any]) -> None:
-    """Journals of before it was recorded, or a driver that does not say."""
+    """Journals of before it was recorded, or a driver that does not say; 700 is 700.0."""
     a, b = write("a", [make_record(STEADY)], {"power_limit_w": 700.0}), write("b", [make_record(STEADY)], other)
     assert compare(a, b).counts["SAME"] == compare(b, a).counts["SAME"] == 1
-
-
-def test_a_whole_number_of_seconds_is_the_same_setting_with_a_point(write: Write) -> None:
-    a, b = (write(name, [make_record(STEADY)], {"clock": {"budget_s": seconds}}) for name, seconds in (("a", 1), ("b", 1.0)))
-    assert compare(a, b).counts["SAME"] == 1
 
 
 def typed(samples: Any = (1.0,), **fields: Any) -> Record:
@@ -179,12 +165,6 @@ def test_a_fourfold_slowdown_on_a_busy_machine_is_slower(write: Write) -> None:
     assert {cell.before.problem.seed: cell.verdict for cell in compare(a, b).cells} == {0: "SLOWER", 1: "UNCLEAR", 2: "UNCLEAR"}
     assert compare(a, b).fails()
     assert {cell.before.problem.seed: cell.verdict for cell in compare(b, a).cells} == {0: "FASTER", 1: "UNCLEAR", 2: "UNCLEAR"}
-
-
-@pytest.mark.parametrize("samples", [[4.0] * 3, [4.0]])
-def test_fewer_than_five_samples_never_decide(write: Write, samples: list[float]) -> None:
-    a, b = write("a", [make_record([1.0] * 25)]), write("b", [make_record(samples)])
-    assert [cell.verdict for one, other in ((a, b), (b, a)) for cell in compare(one, other).cells] == ["UNCLEAR", "UNCLEAR"]
 
 
 def names(cells: list[Cell]) -> set[tuple[str, str]]:
@@ -288,10 +268,10 @@ def test_json_is_complete(write: Write, capsys: pytest.CaptureFixture[str]) -> N
     found = json.loads(capsys.readouterr().out)
     assert found["counts"]["SLOWER"] == 1
     slower = found["cells"][1]
-    assert slower["ratio"]["value"] == pytest.approx(1.1, rel=1e-3)
-    assert 1.03 < slower["ratio"]["low"] <= slower["ratio"]["high"]
-    assert (slower["a"]["kernel"], slower["b"]["kernel"]) == ("fa4:bands", "fa4:native")
-    assert [cell["seed"] for cell in found["only_in_a"]] == [7]
+    assert slower["ratio"] == pytest.approx(1.1, rel=1e-3)
+    assert 1.03 < slower["low"] <= slower["high"]
+    assert (found["cells"][0]["a_status"], found["cells"][0]["b_status"]) == ("ok", "error")
+    assert [cell["mask"] for cell in found["only_in_a"]] == ["causal"]
 
 
 @pytest.mark.parametrize(

@@ -170,14 +170,6 @@ def test_a_change_beyond_a_step_is_found() -> None:
     assert decide(ratio([1.3 * time for time in early], late), THRESHOLD) is Verdict.FASTER
 
 
-def shifts_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """The bounds of independent samples, from the definition: all ratios in order, without those beyond the rank sum's quantile."""
-    n, m = len(before), len(after)
-    quotients = sorted(b / a for a in before for b in after)
-    cut = math.floor(n * m / 2 - statistics.NormalDist().inv_cdf(0.995) * math.sqrt(n * m * (n + m + 1) / 12))
-    return quotients[cut], quotients[-1 - cut]
-
-
 def test_a_known_ratio_scales() -> None:
     assert Ratio(1.0, 0.9, 1.1, 0.01).times(2) == Ratio(2.0, 1.8, 2.2, 0.01)
 

@@ -88,15 +88,3 @@ def test_the_h200_cluster_is_what_calibrate_makes_of_the_records() -> None:
     forward, backward = (next(fit for fit in fits if fit.name == f"compute.{pass_}_tflops") for pass_ in ("forward", "backward"))
     said = f"a median error of {100 * forward.error:.0f} % forward and {100 * backward.error:.0f} % backward ({forward.measurements} cells"
     assert said in " ".join((ROOT / "docs" / "simulate.md").read_text().split())
-
-
-@pytest.mark.slow
-def test_measure_gloo(tmp_path: Path) -> None:
-    from longca.api.gloo import measure_gloo
-
-    measure_gloo(tmp_path, ranks=(2,), tokens=(64,), masks=("causal", "full"), methods="ulysses,ring_p2p", progress=False)
-    cluster, fits = calibrate(tmp_path, find("cpu-gloo")[1])
-    assert {fit.name for fit in fits} >= {"compute.forward_tflops", "compute.backward_tflops", "inside.gb_s", "cores"}
-    pairs = against(tmp_path, cluster)
-    assert len(pairs) == 8
-    assert all(pair.ms > 0 for pair in pairs)

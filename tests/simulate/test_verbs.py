@@ -250,12 +250,7 @@ def test_timelines_are_refused_before_anything_is_simulated(
         (["--validate", "--out", "there"], "--out does nothing beside --validate"),
         (["--validate", "--best"], "--best does nothing beside --validate"),
         (["--validate", "--against", "there"], "--against does nothing beside --validate"),
-        (
-            ["--validate", "--measure", "--cluster", "h200-ib"],
-            "--cluster does nothing beside --validate --measure, which takes --json, --out",
-        ),
         (["--against", "there", "--head-dim", "64"], "--head-dim does nothing beside --against, which takes --cluster, --constant, --json"),
-        (["--measure"], "--measure is for --validate"),
         (["--ranks", "0"], "--ranks are those of --trace and --timeline"),
     ],
 )

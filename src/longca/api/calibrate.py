@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
 from longca.api.files import write_text
-from longca.results.shown import Part, Shown
 from longca.simulate import calibrate as fits
 from longca.simulate import cluster as clusters
-from longca.simulate.calibrate import Fit
-from longca.simulate.cluster import Cluster
-
-
-@dataclass(frozen=True, repr=False)
-class Calibrated(Shown):
-    """A cluster, and the constants that were fitted to measurements."""
-
-    cluster: Cluster
-    fits: list[Fit]
-    ok = True
-
-    @property
-    def toml(self) -> str:
-        """The cluster as a file for `longca.simulate`."""
-        return clusters.to_toml(self.cluster)
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per fitted constant."""
-        return [fit._asdict() for fit in self.fits]
-
-    def parts(self) -> list[Part]:
-        return [f"{fit.name} = {fit.value:g} from {fit.measurements} measurements, median error {fit.error:.1%}" for fit in self.fits]
+from longca.simulate.answers import Calibrated
 
 
 def calibrate(

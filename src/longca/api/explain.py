@@ -9,44 +9,52 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from longca import devices, masks
+from msgspec.structs import asdict
+
+from longca import devices
+from longca.api.masks import build_mask
 from longca.api.takes import takes
-from longca.bench.plan.request import Number, document_lengths
+from longca.bench.plan.request import Number, texts
 from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case
+from longca.kernels.block_selection import Heads
 from longca.kernels.choice import chooser, kept, measured
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
-from longca.lengths import read_lengths
 from longca.masks import AnyMask
-from longca.masks.pattern import check_seed
-from longca.recommend.question import default_params, heads_of, parse_fields
 from longca.results.shown import Part, Shown
 from longca.results.tables import Table
-from longca.text import format_extras, format_memory, format_shape, format_size, parse_dims, parse_size
+from longca.text import format_extras, format_memory, format_shape, format_size, parse_dims, parse_heads, parse_size
 
 KINDS = {"cpu": "fp32", "cuda": "bf16"}  # the usual dtype
 DTYPES = ("bf16", "fp16", "fp32", "fp64")
 PASSES = {"fwd": "forward", "bwd": "backward"}
 
 
+@dataclass(frozen=True, repr=False)
 class Explanation(Shown):
     """What `best` would choose. `choice` is None where a trial has to decide; `contenders` are the kernels that it would try, by pass."""
 
-    def __init__(self, asked: Contest, choice: Choice | None, title: str, here: bool) -> None:
-        self.choice, self.title, self.device, self._asked, self._here = choice, title, asked.device, asked, here
+    asked: Contest
+    choice: Choice | None
+    title: str
+    here: bool  # on this machine
 
     @property
     def ok(self) -> bool:
         """Whether some kernel can do this."""
-        return bool(self._asked.all)
+        return bool(self.asked.all)
+
+    @property
+    def device(self) -> str:
+        return self.asked.device
 
     @property
     def contenders(self) -> dict[str, list[str]]:
-        left = self._asked.contenders
-        passes = {"fwd": left.forward} | ({"bwd": left.backward} if self._asked.wanted.backward else {})
+        left = self.asked.contenders
+        passes = {"fwd": left.forward} | ({"bwd": left.backward} if self.asked.wanted.backward else {})
         return {pass_: list(dict.fromkeys(kernel.label for kernel in (*kernels, *left.whole))) for pass_, kernels in passes.items()}
 
     @property
@@ -59,7 +67,7 @@ class Explanation(Shown):
         return {pass_: self._undecided(pass_, labels) for pass_, labels in self.contenders.items()}
 
     def _undecided(self, pass_: str, labels: Sequence[str]) -> str:
-        lead = chooser.lead(self._asked, pass_, labels[0])
+        lead = chooser.lead(self.asked, pass_, labels[0])
         if len(labels) == 1:
             return lead or "no other kernel supports this"
         return f"{lead}; a trial decides between {', '.join(labels)}" if lead else f"not measured: a trial would try {', '.join(labels)}"
@@ -69,7 +77,7 @@ class Explanation(Shown):
         """By pass the kernel that was chosen, or that is the likeliest to be."""
         if self.choice is not None or not self.ok:
             return self.choice.by_pass if self.choice else {}
-        return {pass_: label for pass_, label in zip(PASSES, self._asked.first(), strict=True) if label}
+        return {pass_: label for pass_, label in zip(PASSES, self.asked.first(), strict=True) if label}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -77,21 +85,21 @@ class Explanation(Shown):
         chosen = self.choice.by_pass if self.choice else {}
         rows = []
         for pass_, options in self._options.items():
-            rows += [{"pass": pass_, "chosen": chosen.get(pass_) == option.kernel, **_row(option)} for option in options]
+            rows += [{"pass": pass_, "chosen": chosen.get(pass_) == option.kernel, **asdict(option)} for option in options]
         return rows
 
     @property
     def _options(self) -> dict[str, list[Option]]:
         if self.choice is not None and self.choice.options:
             return self.choice.options
-        return {pass_: chooser.options(self._asked, pass_) for pass_ in self.contenders}
+        return {pass_: chooser.options(self.asked, pass_) for pass_ in self.contenders}
 
     def to_json(self) -> dict[str, Any]:
         choice = self.choice
         return {
             "question": self.title,
             "device": self.device,
-            "class": self._asked.wanted._asdict(),
+            "class": self.asked.wanted._asdict(),
             "chosen": choice.by_pass if choice else {},
             "likely": self.likely,
             "source": choice.source if choice else "",
@@ -102,7 +110,7 @@ class Explanation(Shown):
         }
 
     def parts(self) -> list[Part]:
-        kind = self._asked.wanted.mask.replace(", 1/", ", density near 1/")
+        kind = self.asked.wanted.mask.replace(", 1/", ", density near 1/")
         parts: list[Part] = [f"{self.title}, {self.device}", f"class: {kind}", ""]
         if not self.ok:
             return [*parts, "no kernel that is available here supports this; `longca ls kernels` shows why."]
@@ -114,15 +122,11 @@ class Explanation(Shown):
             columns, rows = _table(options)
             if columns:
                 parts += ["", Table(f"{PASSES[pass_]}:", columns, rows)]
-        if self.choice is not None and self.choice.source == "trial" and kept.read(self._asked.key) is None:
+        if self.choice is not None and self.choice.source == "trial" and kept.read(self.asked.key) is None:
             parts += ["", f"this result was not stored: {kept.folder()} cannot be written. Set {kept.FOLDER} to a folder that can be."]
-        if self.choice is None and self._here:
+        if self.choice is None and self.here:
             parts += ["", "the first call runs the trial, and --try runs it now; the result is stored for all calls of this class."]
         return parts
-
-
-def _row(option: Option) -> dict[str, Any]:
-    return {name: getattr(option, name) for name in option.__struct_fields__}
 
 
 def _table(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
@@ -174,58 +178,53 @@ def explain(request: ExplainRequest) -> Explanation:
 
     >>> longca.explain("causal_document", "32K", device="H200").contenders["bwd"]
     """
-    parse_fields(dtype=request.dtype, device=request.device)  # texts
-    shape = None if request.model is None else find_model(request.model)
-    heads, head_dim = request.heads or (shape.heads if shape else "64:8"), request.head_dim or (shape.head_dim if shape else 128)
-    softcap = request.softcap if request.softcap is not None else (shape.softcap if shape else 0.0)
-    sinks = request.sinks if request.sinks is not None else (shape.sinks if shape else False)
-    if not (isinstance(softcap, int | float) and math.isfinite(softcap) and softcap >= 0):
-        raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
-    kind, name = _device(request.device)
-    (heads_q, heads_kv), dims = heads_of(heads), parse_dims(str(head_dim))
-    mask = _build(request, heads_kv, {} if shape is None or not isinstance(request.mask, str) else shape.params_of(request.mask))
-    if (dtype := request.dtype or KINDS[kind]) not in DTYPES:
-        raise unknown("dtype", dtype, list(DTYPES))
-    case = Case(
-        mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, *dims, dtype, kind,
-        backward=request.backward, deterministic=request.deterministic, softcap=float(softcap), sinks=sinks,
-    )  # fmt: skip
+    kind, device = _device(request.device)
+    mask, case = _call(request, kind)
     drawn = [f"documents of seed {request.seed}"] if isinstance(request.mask, str) and mask.documents and request.documents is None else []
     size = f"{mask.name or 'this mask'}, {format_size(mask.seqlen_k)} tokens"
-    title = ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), dtype])
+    title = ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), case.dtype])
     if not chooser.fits(mask, case):
         raise BadInput(chooser.missing(mask, case))
-    if name and request.run_trial:
-        raise BadInput(f"a trial runs on this machine, and records alone explain {name}; leave out the trial (--try) or the device.")
-    if name:
-        labels = {label for entry in measured.entries() if entry.device == name for label in entry.kernels}
-        asked = chooser.contest(mask, case, lambda kernel: kernel.label in labels and registry.is_ours(kernel), device=name)
+    if device and request.run_trial:
+        raise BadInput(f"a trial runs on this machine, and records alone explain {device}; leave out the trial (--try) or the device.")
+    if device:
+        labels = {label for entry in measured.entries() if entry.device == device for label in entry.kernels}
+        asked = chooser.contest(mask, case, lambda kernel: kernel.label in labels and registry.is_ours(kernel), device=device)
         return Explanation(asked, chooser.settled(asked) if asked.all else None, title, here=False)
-    asked = chooser.contest(mask, case)
-    choice = None
+    asked, choice = chooser.contest(mask, case), None
     if asked.all:
         choice = chooser.choose(mask, case) if request.run_trial else chooser.remembered(asked)
     return Explanation(asked, choice, title, here=True)
 
 
-def _build(request: ExplainRequest, heads_kv: int, usual: Mapping[str, Number]) -> AnyMask:
-    """The mask of a request; `usual` are the parameters that its model gives."""
+def _call(request: ExplainRequest, kind: str) -> tuple[AnyMask, Case]:
+    """The mask and the shape, with those of the model where nothing else is given."""
+    shape = None if request.model is None else find_model(request.model)
+
+    def given(name: str, usual: Any) -> Any:
+        value = getattr(request, name)
+        return value if value is not None else getattr(shape, name) if shape else usual
+
+    heads, dims, softcap = given("heads", "64:8"), parse_dims(str(given("head_dim", 128))), given("softcap", 0.0)
+    heads_q, heads_kv = parse_heads(texts("heads", [tuple(heads) if isinstance(heads, list) else heads])[0])
+    if not (isinstance(softcap, int | float) and math.isfinite(softcap) and softcap >= 0):
+        raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
+    if (dtype := request.dtype or KINDS[kind]) not in DTYPES:
+        raise unknown("dtype", str(dtype), list(DTYPES))
     mask, seqlen = request.mask, request.seqlen
-    check_seed(request.seed)
-    if not isinstance(mask, str):
-        if seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
-            raise BadInput(f"the mask has {mask.seqlen_k} tokens, not {seqlen}; leave out seqlen.")
-        return mask
-    if seqlen is None:
-        raise BadInput(f"give a length beside the mask {mask}, such as seqlen='32K'.")
-    params: dict[str, Any] = {**usual, **(request.params or {})}
-    defaults = default_params(mask, heads_kv)
-    if masks.has_blocks(mask) and "heads" in defaults:
-        params = {"heads": defaults["heads"], **params}
-    documents = document_lengths(request.documents)
-    drawing: dict[str, Any] = {"documents": read_lengths(documents) if isinstance(documents, str) else documents}
-    drawing |= {"distribution": request.distribution, "packing": request.packing}
-    return masks.build(mask, parse_size(str(seqlen)), seed=request.seed, **drawing, **params)
+    if isinstance(mask, str):
+        if seqlen is None:
+            raise BadInput(f"give a length beside the mask {mask}, such as seqlen='32K'.")
+        params = {**(shape.params_of(mask) if shape else {}), **(request.params or {})}
+        drawing = {name: getattr(request, name) for name in ("seed", "documents", "distribution", "packing")}
+        mask = build_mask(mask, parse_size(str(seqlen)), Heads(heads_q, heads_kv, dims[0]), params, **drawing)
+    elif seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
+        raise BadInput(f"the mask has {mask.seqlen_k} tokens, not {seqlen}; leave out seqlen.")
+    case = Case(
+        mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, *dims, dtype, kind,
+        backward=request.backward, deterministic=request.deterministic, softcap=float(softcap), sinks=given("sinks", False),
+    )  # fmt: skip
+    return mask, case
 
 
 def _device(device: str | None) -> tuple[str, str]:
@@ -234,8 +233,8 @@ def _device(device: str | None) -> tuple[str, str]:
         kind = device or devices.kind()
         devices.require(kind)
         return kind, ""
-    wanted = set(re.findall(r"\w+", device.lower()))
+    wanted = set(re.findall(r"\w+", str(device).lower()))
     names = [name for name in measured.devices() if wanted <= set(re.findall(r"\w+", name.lower()))]
     if len(names) != 1:
-        raise unknown("device", device, [*KINDS, *measured.devices()])
+        raise unknown("device", str(device), [*KINDS, *measured.devices()])
     return "cuda", names[0]

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from longca.results.submission import Submission
 
 
+class Unpublishable(BadInput):
+    """A journal that is not complete, or holds what was not measured."""
+
+    exit_code = 1
+
+
 def folder_of(journal: Any) -> str:
     """The folder of a journal."""
     folder = getattr(journal, "folder", journal)
@@ -69,7 +75,7 @@ def submit(journal: Any, out: str | Path = "submission", *, name: str | None = N
     from longca.results.submission import prepare, problems
 
     if found := problems(folder_of(journal)):
-        raise BadInput(f"{folder_of(journal)} cannot be published: {'; '.join(problem.rstrip('.') for problem in found)}.")
+        raise Unpublishable(f"{folder_of(journal)} cannot be published: {'; '.join(problem.rstrip('.') for problem in found)}.")
     return prepare(folder_of(journal), str(out), private, name)
 
 

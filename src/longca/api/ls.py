@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longca.errors import BadInput, unknown
-from longca.report import listings
 from longca.results.shown import Part, Shown
+from longca.results.tables import entry_table
 
 
 class Kind(NamedTuple):
@@ -122,9 +122,11 @@ class Listing(Shown):
         return self.entries
 
     def parts(self) -> list[Part]:
-        if self.kernels and not self.details:
-            return listings.kernel_summary(self.entries)
-        return [listings.table(self.entries, self.columns), *(listings.mask_matrix(self.entries) if self.kernels else [])]
+        if not self.kernels:
+            return [entry_table(self.entries, self.columns)]
+        from longca.report.listings import kernel_summary, mask_matrix
+
+        return [entry_table(self.entries, self.columns), *mask_matrix(self.entries)] if self.details else kernel_summary(self.entries)
 
 
 def ls(what: str | None = None, *names: str, details: bool = False, plugins: Sequence[str] = ()) -> Listing:

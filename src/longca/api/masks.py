@@ -3,15 +3,21 @@ objects, which are written into files: workers are other processes, and a record
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longca.bench.plan.request import Texts, texts
+from longca import masks
+from longca.bench.plan.cells import refuse_large_pattern
+from longca.bench.plan.request import Number, Texts, document_lengths, texts
 from longca.errors import BadInput
-from longca.masks import BlockMask, BlockPattern, Mask, Pattern, write_mask
+from longca.kernels import block_selection
+from longca.kernels.block_selection import Heads
+from longca.lengths import cut_note, read_lengths
+from longca.masks import AnyMask, BlockMask, BlockPattern, Mask, Pattern, write_mask
 from longca.plugins import NAME
+from longca.text import say
 
 
 @dataclass(frozen=True)
@@ -29,12 +35,12 @@ class NamedMasks:
         return text
 
 
-def name_masks(masks: Any, seqlens: Texts | None, folder: Path) -> NamedMasks:
+def name_masks(given: Any, seqlens: Texts | None, folder: Path) -> NamedMasks:
     """Names masks; Mask objects are written into the folder. Where all are objects, the length is theirs unless another one is given."""
-    if masks is None:
+    if given is None:
         return NamedMasks(None, seqlens, {})
     names, titles, sizes = list[str](), dict[str, str](), set[int]()
-    for entry in _entries(masks):
+    for entry in _entries(given):
         if isinstance(entry, BlockMask):
             raise BadInput("give a block pattern by its name, with parameters and seed; Mask objects must be masks of bands.")
         if isinstance(entry, Mask):
@@ -53,9 +59,9 @@ def name_masks(masks: Any, seqlens: Texts | None, folder: Path) -> NamedMasks:
     return NamedMasks(names, sizes.pop() if sizes and seqlens is None else seqlens, titles)
 
 
-def _entries(masks: Any) -> list[Any]:
-    single = isinstance(masks, str | Mask | BlockMask | Pattern | BlockPattern) or not isinstance(masks, Iterable)
-    return [masks] if single else list(masks)
+def _entries(given: Any) -> list[Any]:
+    single = isinstance(given, str | Mask | BlockMask | Pattern | BlockPattern) or not isinstance(given, Iterable)
+    return [given] if single else list(given)
 
 
 def _write(mask: Mask, folder: Path) -> Path:
@@ -65,3 +71,20 @@ def _write(mask: Mask, folder: Path) -> Path:
     except OSError as error:
         raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder.") from error
     return write_mask(mask, folder / f"{name}{mask.digest[:12]}.json")
+
+
+def build_mask(
+    name: str, seqlen: int, shape: Heads, params: Mapping[str, Number], source: str = "random", *, documents: Any, **drawing: Any
+) -> AnyMask:
+    """One mask by its name. A block pattern has a pattern per KV head of the shape, unless `params` say how many. `documents` are lengths,
+    or a file with them; `drawing` has the seed, the distribution and the packing."""
+    named, given = masks.find(name), dict[str, Any](params)
+    named.check(given)
+    if masks.has_blocks(name):
+        given |= {"heads": given.get("heads", shape.kv)} if "heads" in named.defaults else {}
+        refuse_large_pattern(name, seqlen, given)
+    lengths = document_lengths(documents)
+    lengths = tuple(read_lengths(lengths)) if isinstance(lengths, str) else lengths
+    for note in cut_note(lengths, [seqlen]) if lengths else []:
+        say(f"note: {note}.")
+    return block_selection.build(name, seqlen, source, shape, documents=lengths, **drawing, **given)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from longca.api.takes import takes
 from longca.bench.many_devices.plugins import load_carefully
-from longca.bench.plan.cell import Cell
 from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.request import Number, Request, Texts, suite_of, texts
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput
 from longca.results.record import LevelName
 from longca.results.settings import Limits
-from longca.results.shown import Part, Shown
-from longca.simulate import words
+from longca.simulate.answers import Plan
 from longca.simulate.request import MOST_GPUS
 from longca.simulate.request import Request as Splits
 from longca.simulate.table import Row, rows
@@ -49,43 +47,27 @@ class PlanRequest(SplitRequest):
     all_grids: bool = False
 
 
-@dataclass(frozen=True, repr=False)
-class Plan(Shown):
-    """What methods send, hold and compute: one row per method, grid, mask, length and pass."""
-
-    planned: list[Row]
-    cells: list[Cell]
-
-    @property
-    def ok(self) -> bool:
-        """Whether some method can do this."""
-        return any(not row.refusal for row in self.planned)
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [row.as_dict() for row in self.planned]
-
-    def parts(self) -> list[Part]:
-        return words.plan(self.planned, self.cells)
-
-
 @takes(PlanRequest)
 def plan(request: PlanRequest) -> Plan:
     """Returns what each context-parallel method sends, holds and computes per GPU, exactly and without a GPU.
 
     >>> longca.plan("ulysses,magi", "causal_document", gpus=64, seqlens="512K")
     """
-    splits = plan_splits(request)
-    return Plan(list(rows(splits)), splits.cells())
+    return run_plan(request, lambda row: None)
 
 
-def plan_splits(request: PlanRequest) -> Splits:
-    """The cells of a plan."""
+def run_plan(request: PlanRequest, show: Callable[[dict[str, Any]], None]) -> Plan:
+    """Plans a request; `show` gets each row as it comes."""
     if request.per_node < 1:
         raise BadInput(f"--per-node must be 1 or more, not {request.per_node}.")
     if request.grid and request.all_grids:
         raise BadInput("--grid gives one grid, and --all-grids asks for all of them; give one of the two.")
-    return splits_of(request, request.per_node, all_grids=request.all_grids)
+    splits = splits_of(request, request.per_node, all_grids=request.all_grids)
+    planned = list[Row]()
+    for row in rows(splits):
+        planned.append(row)
+        show(row.as_dict())
+    return Plan(planned, splits.cells())
 
 
 def splits_of(request: SplitRequest, per_node: int, device: str = "cuda", all_grids: bool = False, all_options: bool = False) -> Splits:

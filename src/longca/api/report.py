@@ -15,7 +15,7 @@ from longca.report import page
 from longca.report.terminal import summary_tables
 from longca.report.timelines import read_timeline
 from longca.results import naming, reading
-from longca.results.export import columns
+from longca.results.export import as_rows
 from longca.results.record import AT_FAULT, Record
 from longca.results.shown import Part, Shown
 from longca.results.summary import counts
@@ -45,8 +45,7 @@ class Report(Shown):
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell with every field of its record; docs/results.md explains them."""
-        table = columns(self.results)
-        return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+        return as_rows(self.results)
 
     def parts(self) -> list[Part]:
         tables = [part for table in summary_tables(self.results) for part in (table, "")]

@@ -29,7 +29,7 @@ SHAPES: dict[str, dict[str, Any]] = {  # of `verify`, and of `run` without a sui
     "cuda": {"seqlens": ("8K",), "heads": ("64:8",), "head_dims": ("128",), "dtypes": ("bf16",)},
 }
 FLAGS = {"params": "--set", "documents": "--lengths", "options": "--option"}  # of fields whose flag has another name
-MOST_S = 1e7  # seconds: four months
+MOST_S = 1e7  # four months
 MOST_RANKS = 1 << 20
 DEVICES = ("cpu", "cuda")
 LEVELS = ("kernel", "cp")
@@ -79,15 +79,14 @@ class RunRequest(Request):
 
 def resolve(request: RunRequest) -> Suite:
     """The suite that is asked for."""
-    _refuse_words(request)
-    level = _level(request)
+    _refuse_values(request)
+    level = LevelName(request.level) if request.level is not None else LevelName.CP if request.methods else None
     if request.suite is None and request.kernels is None and request.methods is None and not request.plugins and level is not LevelName.CP:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
     load_masks(request.plugin_files)
     usual = SHAPES.get(request.device or devices.kind(), {}) if level is not LevelName.CP else {}
     suite = suites.find(str(request.suite)) if request.suite is not None else Suite(**usual)
     suite = suite_of(request, suite).changed(level=level)
-    _refuse_numbers(request)
     suite = suites.with_clock(suite, clock_settings(request))
     limits = {name: value for name, value in (("memory", request.memory), ("workers", request.workers)) if value is not None}
     suite = suite.changed(limits=replace(suite.limits, **limits).with_deadline(request.deadline))
@@ -97,41 +96,24 @@ def resolve(request: RunRequest) -> Suite:
     return suite
 
 
-def _refuse_words(request: RunRequest) -> None:
-    """Refuses what argparse refuses on the command line."""
-    for name, known in (("device", DEVICES), ("retry", ("failed",))):
+def _refuse_values(request: RunRequest) -> None:
+    """Refuses words that argparse refuses on the command line, and numbers out of range."""
+    for name, known in (("device", DEVICES), ("retry", ("failed",)), ("level", LEVELS)):
         value = getattr(request, name)
         if value is not None and value not in known:
             raise unknown(name, str(value), list(known))
     if request.shard is not None and not isinstance(request.shard, str):
         raise BadInput(f"{request.shard!r} is not a shard; write one such as '3/8', from '1/8' to '8/8'.")
-
-
-def _level(request: RunRequest) -> LevelName | None:
-    if request.level is None:
-        return LevelName.CP if request.methods else None
-    if request.level not in LEVELS:
-        raise unknown("level", str(request.level), list(LEVELS))
-    return LevelName(request.level)
-
-
-def _refuse_numbers(request: RunRequest) -> None:
     ranks = request.nproc
-    if ranks is not None and not isinstance(ranks, int):
-        raise BadInput(f"--nproc must be a whole number, not {ranks!r}.")
-    if ranks is not None and not 1 <= ranks <= MOST_RANKS:
-        bound = "1 rank or more" if ranks < 1 else f"{MOST_RANKS} ranks or fewer"
-        raise BadInput(f"--nproc must be {bound}, not {ranks}; leave it out for one per GPU.")
+    if ranks is not None and not (isinstance(ranks, int) and 1 <= ranks <= MOST_RANKS):
+        raise BadInput(f"--nproc must be 1 rank or more, not {ranks}; leave it out for one per GPU.")
     for name in ("budget", "energy", "deadline", "stop_after"):
         refuse_no_seconds(name, getattr(request, name))
 
 
 def refuse_no_seconds(name: str, value: float | None) -> None:
-    flag = f"--{name.replace('_', '-')}"
-    if value is not None and not isinstance(value, int | float):
-        raise BadInput(f"{flag} must be a number of seconds over 0, not {value!r}.")
-    if value is not None and not 0 < value <= MOST_S:
-        raise BadInput(f"{flag} must be a number of seconds over 0, not {value:g}; give {MOST_S:g} at most.")
+    if value is not None and not (isinstance(value, int | float) and 0 < value <= MOST_S):
+        raise BadInput(f"--{name.replace('_', '-')} must be a number of seconds over 0, not {value}; give {MOST_S:g} at most.")
 
 
 def _refuse_conflicts(request: RunRequest, suite: Suite) -> None:

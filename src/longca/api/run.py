@@ -30,27 +30,23 @@ from longca.errors import Refused
 from longca.kernels import registry
 from longca.parallel import joining
 from longca.report.terminal import summary_tables
-from longca.results.export import columns
+from longca.results.export import as_rows
 from longca.results.ranking import PRACTICAL
-from longca.results.reading import Results
 from longca.results.record import AT_FAULT, LevelName, Record, Status
 from longca.results.shown import Part, Shown
 from longca.results.summary import counts, host_bound_note
 from longca.text import plural
 
 
+@dataclass(frozen=True, repr=False)
 class Run(Shown):
     """What a run measured: its records, and the journal that holds them."""
 
-    def __init__(
-        self, finished: Finished, folder: Path, own_kernels: Sequence[str] = (), notes: Sequence[str] = (), against: Against | None = None
-    ) -> None:
-        self.finished, self.folder, self.own_kernels, self.notes = finished, folder, list(own_kernels), list(notes)
-        self.against = against  # the comparison with the baseline, where one was asked for
-
-    @property
-    def results(self) -> Results:
-        return self.finished.results
+    finished: Finished
+    folder: Path
+    own_kernels: list[str]
+    notes: list[str]
+    against: Against | None  # the comparison with the baseline, where one was asked for
 
     @property
     def records(self) -> list[Record]:
@@ -75,11 +71,10 @@ class Run(Shown):
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell with every field of its record; docs/results.md explains them."""
-        table = columns(self.results)
-        return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+        return as_rows(self.finished.results)
 
     def parts(self) -> list[Part]:
-        parts = [part for table in summary_tables(self.results, self.own_kernels) for part in ("", table)]
+        parts = [part for table in summary_tables(self.finished.results, self.own_kernels) for part in ("", table)]
         parts += ["", f"{plural(len(self.records), 'cell')}: {counts(self.records)}; written to {self.folder}/results.jsonl"]
         if note := host_bound_note(self.records):
             parts.append(note)

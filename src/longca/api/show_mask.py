@@ -7,19 +7,18 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from longca import lengths, masks
+from longca import masks
+from longca.api.masks import build_mask
 from longca.api.takes import takes
-from longca.bench.plan.cells import refuse_large_pattern
-from longca.bench.plan.request import Number, document_lengths
+from longca.bench.plan.request import Number
 from longca.errors import BadInput
-from longca.kernels import block_selection
+from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask, Mask
 from longca.masks.files import describe
 from longca.results.shown import Part, Shown
-from longca.text import parse_dims, parse_heads, parse_size, say
+from longca.text import parse_dims, parse_heads, parse_size
 
 SEQLEN = "8K"
-MANY_BLOCKS = 1 << 26  # which take some ten seconds
 
 
 @dataclass(frozen=True)
@@ -67,20 +66,12 @@ def show_mask(request: MaskRequest) -> ShownMask:
 
     >>> longca.show_mask("causal_document & sliding_window(w=512)", "8K", seed=1)
     """
-    if request.png is not None:
-        _refuse_path(Path(request.png))
-    elif request.bands:
+    if request.png is None and request.bands:
         raise BadInput("--bands draws the bands of a mask into a file; add --png FILE.")
+    if request.png is not None and Path(request.png).suffix.lower() != ".png":
+        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {Path(request.png).name!r}.")
     mask = request.mask if not isinstance(request.mask, str) else _build(request, request.mask)
     return ShownMask(mask, None if request.png is None else _draw(mask, request.png, request.bands))
-
-
-def _refuse_path(path: Path) -> None:
-    """Refuses a file that cannot be written, before anything is drawn."""
-    if path.suffix.lower() != ".png":
-        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {path.name!r}.")
-    if not path.parent.is_dir():
-        raise BadInput(f"cannot write {path}: there is no folder {path.parent}; make it, or give another file.")
 
 
 def _draw(mask: AnyMask, path: str | Path, bands: bool) -> Path:
@@ -95,44 +86,12 @@ def _draw(mask: AnyMask, path: str | Path, bands: bool) -> Path:
 
 
 def _build(request: MaskRequest, name: str) -> AnyMask:
-    params: dict[str, Any] = dict(request.params or {})
-    named = masks.find(name)
-    named.check(params)
+    params, named = request.params or {}, masks.find(name)
     given = {"--source": request.source, "--heads": request.heads, "--head-dim": request.head_dim}
     if not masks.has_blocks(name) and (flags := [flag for flag, value in given.items() if value is not None]):
         raise BadInput(f"{name} is not a block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do.")
     heads = parse_heads(str(request.heads)) if request.heads else (int(params.get("heads", 1)),) * 2
-    if request.heads and "heads" in named.defaults:
-        params.setdefault("heads", heads[1])
-    seqlen = parse_size(str(request.seqlen or SEQLEN))
-    if request.seqlen is None and isinstance(named, masks.MaskFile):
-        seqlen = named.seqlen
-    if masks.has_blocks(name):
-        _warn_of_size(name, params, seqlen)
-    documents = document_lengths(request.documents)
-    if isinstance(documents, str):
-        documents = tuple(lengths.read_lengths(documents))
-    mask = block_selection.build(
-        name,
-        seqlen,
-        request.source or "random",
-        block_selection.Heads(*heads, parse_dims(str(request.head_dim or 128))[0]),
-        seed=request.seed,
-        documents=documents,
-        distribution=request.distribution,
-        packing=request.packing,
-        **params,
-    )
-    for note in lengths.cut_note(documents, [seqlen]) if documents else []:
-        say(f"note: {note}.")
-    return mask
-
-
-def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:
-    """Warns that a large pattern takes long to make, and refuses one that does not fit into memory."""
-    pattern = masks.blocks_of(name, params)
-    blocks = pattern[0].block_count(seqlen, pattern[1]) if pattern else 0
-    if blocks > MANY_BLOCKS:
-        refuse_large_pattern(name, seqlen, params)
-        advice = "fewer heads (--set heads=1), larger blocks or a shorter --seqlen would be faster"
-        say(f"note: a pattern of {blocks / 1e6:,.4g} million blocks takes a while to make; {advice}.")
+    usual = named.seqlen if isinstance(named, masks.MaskFile) else SEQLEN
+    drawing = {field: getattr(request, field) for field in ("seed", "documents", "distribution", "packing")}
+    shape = Heads(*heads, parse_dims(str(request.head_dim or 128))[0])
+    return build_mask(name, parse_size(str(request.seqlen or usual)), shape, params, request.source or "random", **drawing)

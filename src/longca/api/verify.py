@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -66,6 +66,7 @@ class Verification(Shown):
     named: Sequence[str] = ()  # the kernels that were asked for by name, of which each must be checked
     title: str = ""
     notes: list[str] = field(default_factory=list)
+    stopped: bool = False  # by an interrupt
 
     @property
     def ok(self) -> bool:
@@ -122,33 +123,32 @@ class VerifyPlan:
         cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
         return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned))]
 
-    def findings(
+    def check(
         self,
-        show: Callable[[str, Finding], None],
+        show: Callable[[str, Finding], None] = lambda count, finding: None,
         show_output: Callable[[str, str], None] | None = None,
         say: Callable[[str], None] = say_nothing,
-    ) -> Generator[Finding, None, None]:
-        """Findings as they come. `show` gets each of them with its number; `show_output` the name of a kernel of a plugin, and what it
-        printed; `say` a sentence for a kernel that is silent for long."""
-        level = self.level
-        found = checks.verify(
+    ) -> Verification:
+        """Checks, and returns what was found until the end or an interrupt. `show` gets each finding with its number, `show_output` the
+        name of a kernel of a plugin and what it printed, `say` a sentence for a kernel that is silent for long. Mask objects are called by
+        their names, not by their files."""
+        level, title, findings, stopped = self.level, self.masks.title, list[Finding](), False
+        coming = checks.verify(
             self.planned, level.suite, level.catalogue, level.device, self.repeat, show_output, level.start, self.trials, say
         )
-        with closing(found):
-            for number, finding in enumerate(found, 1):
-                show(f"{number}/{self.total}", finding)
-                yield finding
+        with closing(coming):
+            try:
+                for finding in coming:
+                    findings.append(replace(finding, mask=title(finding.mask), reason=title(finding.reason)))
+                    show(f"{len(findings)}/{self.total}", findings[-1])
+            except KeyboardInterrupt:
+                stopped = True
+        return Verification(findings, self.named, self.title, self.notes, stopped)
 
     @cached_property
     def total(self) -> int:
         """How many cases there are."""
         return case_count(self.planned, self.level.suite, self.level.device, self.trials)
-
-    def verification(self, findings: Sequence[Finding]) -> Verification:
-        """What was found; Mask objects are called by their names, not by their files."""
-        title = self.masks.title
-        found = [replace(finding, mask=title(finding.mask), reason=title(finding.reason)) for finding in findings]
-        return Verification(found, self.named, self.title, self.notes)
 
 
 def plan_verify(
@@ -219,15 +219,12 @@ def verify(request: VerifyRequest) -> Verification:
     >>> longca.verify("sdpa", masks=["causal", "share_question"], seqlens=[509, "1K"], dtypes="fp32").ok
     """
 
-    def show(count: str, finding: Finding) -> None:
-        if request.progress:
-            write_over(f"[{count}] {finding}")
-
     objects = asked(request.kernel).objects if request.kernel is not None else ()
+    shown: dict[str, Any] = {"show": lambda count, finding: write_over(f"[{count}] {finding}"), "say": say} if request.progress else {}
     with TemporaryDirectory(prefix="longca-masks-") as folder, registry.lent(objects):
-        plan = plan_verify(request, Path(folder))
-        with closing(plan.findings(show, say=say if request.progress else say_nothing)) as coming:
-            findings = list(coming)
+        done = plan_verify(request, Path(folder)).check(**shown)
     if request.progress:
         write_over("")
-    return plan.verification(findings)
+    if done.stopped:
+        raise KeyboardInterrupt
+    return done

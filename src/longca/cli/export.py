@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from longca.cli._files import write_text
 from longca.cli._journal_notes import say_lacks
 from longca.errors import BadInput
 
 HELP = "write journals as CSV, Parquet or Markdown"
+FORMATS = ("csv", "md", "parquet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,33 +21,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.results.export import WRITERS, write_parquet
-    from longca.results.reading import read_some
+    from longca.api.journals import export
 
-    asked = {name: getattr(args, name) for name in WRITERS if getattr(args, name) is not None}
-    folders, targets = _folders_first(args.folders, asked)
-    if not targets and args.parquet is None:
+    folders, targets = _folders_first(args.folders, {name: getattr(args, name) for name in FORMATS if getattr(args, name) is not None})
+    if not targets:
         raise BadInput("give a format: --csv, --parquet or --md.")
     printed = [f"--{name}" for name, target in targets.items() if target == "-"]
     if len(printed) > 1:
         raise BadInput(f"{' and '.join(printed)} cannot all be printed; give all but one of them a FILE.")
     say_lacks(folders)
-    results = read_some(folders)
     for name, target in targets.items():
-        text = WRITERS[name](results)
+        text = export(*folders, format=name, out=None if target == "-" else target)
         if target == "-":
             sys.stdout.write(text)
         else:
-            write_text(target, text)
-    if args.parquet is not None:
-        write_parquet(results, args.parquet)
-        print(f"wrote {args.parquet}")
+            print(f"wrote {target}")
     return 0
 
 
 def _folders_first(folders: list[str], targets: dict[str, str]) -> tuple[list[str], dict[str, str]]:
     """Returns the folders, and the target of each format. In `--csv DIR` argparse takes the folder for the file of the flag."""
-    taken = [name for name, target in targets.items() if Path(target).is_dir()]
+    taken = [name for name, target in targets.items() if name != "parquet" and Path(target).is_dir()]
     if len(taken) > 1 or not (taken or folders):
         raise BadInput("give the folder of the journal first, then the format: `longca export DIR --csv`.")
     return [*(targets[name] for name in taken), *folders], targets | dict.fromkeys(taken, "-")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from longca.cli._journal_notes import say_lacks
 from longca.text import plural
 
 HELP = "join the journals of several runs"
@@ -20,11 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.cli._journal_notes import say_lacks
-    from longca.results.merge import merge
+    from longca.api.journals import merge
 
     say_lacks(args.folders)
-    done = merge(args.out, args.folders, packed=args.pack)
+    done = merge(args.out, *args.folders, pack=args.pack)
     packed = "; it is packed now, and no run can add to it" if args.pack else ""
     print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer records, {done.kept} unchanged{packed}")
     return 0

@@ -20,18 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.plan import Plan, PlanRequest, plan_splits
+    from longca.api.plan import PlanRequest, run_plan
     from longca.api.takes import arguments
-    from longca.simulate.table import rows
 
-    params, options = parse_axes(args.set), parse_axes(args.option)
-    splits = plan_splits(PlanRequest(**arguments(PlanRequest, args, params=params, options=options)))
-    planned = []
-    for row in rows(splits):
-        planned.append(row)
-        if args.json:
-            print_lines([row.as_dict()])
-    plan = Plan(planned, splits.cells())
+    request = PlanRequest(**arguments(PlanRequest, args, params=parse_axes(args.set), options=parse_axes(args.option)))
+    plan = run_plan(request, lambda row: print_lines([row]) if args.json else None)
     if not args.json:
         show_parts(plan.parts())
     return 0 if plan.ok else Refused.exit_code

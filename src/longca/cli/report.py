@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from longca.cli._files import write_text
 from longca.cli._journal_notes import say_lacks
 from longca.text import write_over
-
-if TYPE_CHECKING:
-    from longca.api.report import Report
 
 HELP = "write one self-contained HTML page with charts, tables and the commands to reproduce them"
 
@@ -26,25 +21,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.files import refuse_unwritable
-    from longca.api.report import Report
+    from longca.api.files import write_text
+    from longca.api.report import report
 
-    refuse_unwritable([args.out, *(target for target in (args.md, args.latex) if target)], args.figures or None)
     say_lacks(args.folders)
-    report = Report(args.folders, args.title, args.trace)
-    texts = [(args.out, report.html, "; open it in a browser, it needs no network")]
-    texts += [(args.md, report.markdown, "")] if args.md else []
-    texts += [(args.latex, report.latex, "")] if args.latex else []
-    for target, text, remark in texts:  # all are made before one is written
-        write_text(target, text, remark)
+    made = report(*args.folders, title=args.title, traces=args.trace)
+    texts = {args.out: made.html}
+    texts |= {args.md: made.markdown} if args.md else {}
+    texts |= {args.latex: made.latex} if args.latex else {}
+    for target, text in texts.items():  # all are made before one is written
+        write_text(target, text)
+        print(f"wrote {target}{'; open it in a browser, it needs no network' if target == args.out else ''}")
     if args.figures:
-        _write_figures(report, args.figures)
+        count = 0
+        for count, path in enumerate(made.save_figures(args.figures), 1):
+            write_over(f"{count} {path.name}")  # a large journal takes half a minute
+        write_over("")
+        print(f"wrote {count} figures to {args.figures}")
     return 0
-
-
-def _write_figures(report: Report, folder: str) -> None:
-    count = 0
-    for count, path in enumerate(report.save_figures(folder), 1):
-        write_over(f"{count} {path.name}")  # a large journal takes half a minute
-    write_over("")
-    print(f"wrote {count} figures to {folder}")

@@ -32,9 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="compare with published results of H100 clusters and with gloo records, and print the errors",
     )
-    parser.add_argument(
-        "--measure", action="store_true", help="with --validate: measure gloo ranks on this machine into --out (out/gloo), and compare"
-    )
     parser.add_argument("--against", metavar="DIR", help="compare with measured records of the level cp, and print the errors")
 
 
@@ -45,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     _refuse_idle(args)
     constants = _constants(args.constant)
     if args.validate or args.against:
-        measure = (args.out or "out/gloo") if args.measure else None
-        validation = validate_simulation(args.cluster, constants=constants, against=args.against, measure=measure)
+        validation = validate_simulation(args.cluster, constants=constants, against=args.against)
         if not args.json:
             show_parts(validation.parts())
         elif args.against:
@@ -66,25 +62,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuse_idle(args: argparse.Namespace) -> None:
     """Refuses flags that would do nothing beside the others."""
-    if args.measure and not args.validate:
-        raise BadInput("--measure is for --validate; write `longca simulate --validate --measure`.")
     if args.ranks and not (args.trace or args.timeline):
         raise BadInput("--ranks are those of --trace and --timeline; give one of these too.")
-    if args.validate:
-        mode, used = ("--validate --measure", {"out", "json"}) if args.measure else ("--validate", {"cluster", "constant", "json"})
-    elif args.against:
-        mode, used = "--against", {"cluster", "constant", "json", "against"}
-    else:
+    if not (args.validate or args.against):
         return
+    mode = "validate" if args.validate else "against"
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     for action in parser._actions:
-        if action.dest in ("help", "validate", "measure") or action.dest in used:
-            continue
-        if getattr(args, action.dest) != action.default:
+        if action.dest not in (mode, "help", "cluster", "constant", "json") and getattr(args, action.dest) != action.default:
             flag = max(action.option_strings, key=len)
-            allowed = ", ".join(f"--{name}" for name in sorted(used) if f"--{name}" != mode)
-            raise BadInput(f"{flag} does nothing beside {mode}, which takes {allowed}; leave it out.")
+            raise BadInput(f"{flag} does nothing beside --{mode}, which takes --cluster, --constant, --json; leave it out.")
 
 
 def _constants(entries: list[str]) -> dict[str, float]:

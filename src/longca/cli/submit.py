@@ -26,15 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.results.submission import prepare, problems
+    from longca.api.journals import submit
 
-    found = problems(args.folder)
     say_lacks([args.folder])
-    if found:
-        for problem in found:
-            print(f"longca: {args.folder}: {problem}", file=sys.stderr)
-        return 1
-    done = prepare(args.folder, args.out, args.private, args.name)
+    done = submit(args.folder, args.out, name=args.name, private=args.private)
     for note in _notes(done):
         print(f"note: {note}", file=sys.stderr)
     print(f"{done.folder}: {plural(done.timed, 'cell')} with a time")

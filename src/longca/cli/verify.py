@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -105,26 +105,18 @@ def _verify_kernels(args: argparse.Namespace) -> int:
         print(plan.title, flush=True)
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
-    findings: list[Finding] = []
-    stopped = False
-    try:
-        with closing(plan.findings(Shower(args.json), OutputPrinter(), say)) as coming:
-            for finding in coming:
-                findings.append(finding)
-    except KeyboardInterrupt:
-        stopped = True  # the findings so far are printed
-    verification = plan.verification(findings)
+    done = plan.check(Shower(args.json), OutputPrinter(), say)
     if not args.json:
         write_over("")
-        show_parts(verification.parts())
-    if stopped:
-        print(f"longca: stopped; {plan.total - len(findings)} of {plan.total} cases were not checked.", file=sys.stderr)
+        show_parts(done.parts())
+    if done.stopped:
+        print(f"longca: stopped; {plan.total - len(done.findings)} of {plan.total} cases were not checked.", file=sys.stderr)
         return INTERRUPTED
-    if verification.unchecked and not verification.failed:
-        raise Unavailable(verification.unchecked)
-    if verification.unchecked:
-        print(f"longca: {verification.unchecked}", file=sys.stderr)
-    return 0 if verification.ok else 1
+    if done.unchecked and not done.failed:
+        raise Unavailable(done.unchecked)
+    if done.unchecked:
+        print(f"longca: {done.unchecked}", file=sys.stderr)
+    return 0 if done.ok else 1
 
 
 def _verify_methods(args: argparse.Namespace) -> int:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longca.compare import words
-from longca.compare.journals import Busy, Difference, find_busy, find_differences, read_journal, refuse_several_devices
-from longca.compare.plateaus import Change, Plateaus, find_plateaus
+from longca.compare.journals import Busy, Difference, find_busy, find_differences, refuse_several_devices
+from longca.compare.plateaus import Plateaus, find_plateaus
 from longca.compare.ratio import Ratio, ratio
 from longca.compare.verdicts import Verdict, is_unsteady
 from longca.errors import BadInput
 from longca.results.files import journals_below
 from longca.results.ranking import ENOUGH_SAMPLES
-from longca.results.reading import Identity, Results, identity
+from longca.results.reading import Identity, Results, identity, read
 from longca.results.record import Record
 from longca.results.shown import Part, Shown, comment
 
@@ -129,7 +129,7 @@ def _commits(folders: Sequence[str | Path]) -> Iterator[Commit]:
     paths = dict.fromkeys(path for folder in folders for path in _journals(Path(folder)))
     names = [path.resolve().name for path in paths]
     for path, name in zip(paths, names, strict=True):
-        results = read_journal(path)
+        results = read(path)
         refuse_several_devices(path, results)
         yield Commit(name if names.count(name) == 1 else str(path), results, find_busy(path, results))
 
@@ -155,13 +155,9 @@ def _differences(commits: Sequence[Commit], by_cell: dict[Identity, dict[int, Re
 
 
 def _line(found: dict[int, Record], commits: Sequence[Commit], threshold: float) -> Line:
-    records = tuple(found.get(number) for number in range(len(commits)))
     left_out = {number: why for number, record in found.items() if (why := _why_not(record, commits[number]))}
-    used = [number for number in sorted(found) if number not in left_out]
-    own = find_plateaus([found[number] for number in used], threshold)
-    steps: dict[int, Change] = {used[place]: change for place, change in own.steps.items()}
-    creeps = {used[place]: (used[first], change) for place, (first, change) in own.creeps.items()}
-    return Line(records, left_out, Plateaus(steps, tuple(used[place] for place in own.outliers), creeps))
+    used = {number: record for number, record in found.items() if number not in left_out}
+    return Line(tuple(found.get(number) for number in range(len(commits))), left_out, find_plateaus(used, threshold))
 
 
 def _why_not(record: Record, commit: Commit) -> LeftOut | None:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec.structs import asdict
-
 from longca.compare import words
 from longca.compare.matching import match
 from longca.compare.ratio import CONFIDENCE
@@ -19,7 +17,6 @@ from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results, read
 from longca.results.record import Environment, Record
 from longca.results.shown import Part, Shown, comment
-from longca.results.versions import is_older
 
 # the share of unsteady cells above which no cell of a journal is trusted: on a CPU all cells share the machine with other work
 BUSY = {"cpu": 0.1, "cuda": 0.5}
@@ -72,13 +69,6 @@ class Comparison(Shown):
         counted = Counter(cell.verdict for cell in self.cells)
         return {verdict: counted[verdict] for verdict in Verdict}
 
-    @property
-    def older(self) -> tuple[int, int]:
-        """How many measured cells of A and of B are of an older version of the kernel's code."""
-        sides = ((cell.before for cell in self.cells), (cell.after for cell in self.cells))
-        before, after = (sum(record.ok and is_older(record) for record in records) for records in sides)
-        return before, after
-
     def fails(self, also: Iterable[str] = ()) -> bool:
         """Whether something regressed; `also` may name 'unclear' and 'missing' as failures too."""
         counts, wanted = self.counts, set(also)
@@ -94,6 +84,8 @@ class Comparison(Shown):
             {
                 "verdict": cell.verdict.value,
                 **dict(zip(words.NAMES, name, strict=True)),
+                "a_status": cell.before.status.value,
+                "b_status": cell.after.status.value,
                 "a_ms": cell.before.times.median if cell.before.ok else None,
                 "b_ms": cell.after.times.median if cell.after.ok else None,
                 "ratio": cell.ratio.value if cell.ratio else None,
@@ -117,17 +109,17 @@ class Comparison(Shown):
             "threshold": self.threshold,
             "confidence": CONFIDENCE,
             "overlooked": list(map(words.difference, self.differences)),
-            "busy": [words.busy(busy) for busy in self.busy],
+            "busy": list(map(words.busy, self.busy)),
             "counts": self.counts,
-            "cells": [_cell(cell) for cell in self.cells],
-            "only_in_a": [_fields(record) for record in self.only_before],
-            "only_in_b": [_fields(record) for record in self.only_after],
+            "cells": self.rows,
+            "only_in_a": words.named(self.only_before),
+            "only_in_b": words.named(self.only_after),
         }
 
 
 def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL, force: bool = False) -> Comparison:
     """What changed from `before` to `after`; journals that cannot be compared fairly are refused unless forced."""
-    a, b = read_journal(before), read_journal(after)
+    a, b = read(before), read(after)
     empty = [str(folder) for folder, side in ((before, a), (after, b)) if not side.records]
     if empty:
         raise BadInput(f"there is no record in {' and '.join(empty)}; give folders in which `longca run` measured something.")
@@ -144,14 +136,6 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
     busy = {name: found for name, folder, side in sides if (found := find_busy(folder, side))}
     cells = judge(matches.pairs, threshold, list(busy))
     return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, list(busy.values()))
-
-
-def read_journal(folder: str | Path) -> Results:
-    """A journal in less memory: without the errors of checks, which its reader has judged."""
-    results = read(folder)
-    for record in results.records:
-        record.check = None
-    return results
 
 
 def find_busy(name: str | Path, results: Results) -> Busy | None:
@@ -187,26 +171,3 @@ def find_differences(
                 values = found.setdefault(title, [])
                 values += [(known, other)] if (known, other) not in values else []
     return [Difference(sides, title, values) for title, values in found.items()]
-
-
-def _cell(cell: Cell) -> dict[str, Any]:
-    ratio = None if cell.ratio is None else {"value": cell.ratio.value, "low": None, "high": None}
-    if ratio is not None and cell.ratio is not None and cell.ratio.known:
-        ratio |= {"low": cell.ratio.low, "high": cell.ratio.high, "wander": cell.ratio.wander, "drifting": cell.ratio.drifting}
-    sides = {"a": _side(cell.before), "b": _side(cell.after)}
-    return {"verdict": cell.verdict, "why": words.why(cell.why), "cell": _fields(cell.before), "ratio": ratio, **sides}
-
-
-def _side(record: Record) -> dict[str, Any]:
-    median = record.times.median if record.ok else None
-    names = {"kernel": record.label, "asked": record.asked, "status": record.status, "reason": record.reason}
-    return names | {"ms": median, "older": record.ok and is_older(record)}
-
-
-def _fields(record: Record) -> dict[str, Any]:
-    """What a record measures, without what came out."""
-    problem, built = asdict(record.measured), record.built
-    values = {"level": record.level, "asked": record.asked, **problem, "pass": problem.pop("pass_"), "params": built.params}
-    values |= {"mask_digest": built.digest, "seqlen_q": built.seqlen_q, "seqlen_k": built.seqlen_k, "grad": record.grad}
-    values |= asdict(record.split) if record.split else {"ranks": None}
-    return {name: value for name, value in (values | {"simulated": record.simulated}).items() if value is not None}

@@ -9,8 +9,9 @@ outlier of the machine and no step. A time that rises or falls a little with eve
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations, pairwise
 from statistics import median
 from typing import NamedTuple
@@ -40,62 +41,52 @@ class Plateaus:
     creeps: dict[int, tuple[int, Change]]  # with the run at which it begins
 
 
-def find_plateaus(records: Sequence[Record], threshold: float) -> Plateaus:
-    """The plateaus of records that are ok and steady, in the order of their runs."""
-    groups = [[number] for number in range(len(records))]
+Group = tuple[int, ...]  # the numbers of runs that follow one another
+
+
+def find_plateaus(runs: Mapping[int, Record], threshold: float) -> Plateaus:
+    """The plateaus of runs by their numbers, in this order; all records are ok and steady."""
+
+    @cache
+    def change(before: Group, after: Group) -> Change:
+        return _change([runs[number] for number in before], [runs[number] for number in after], threshold)
+
+    groups: list[Group] = [(number,) for number in sorted(runs)]
     outliers = list[int]()
     while True:
-        groups = _join(groups, records, threshold)
-        lonely = _outlier(groups, records, threshold)
+        groups = _join(groups, change)
+        lonely = next((place for place in range(1, len(groups) - 1) if _is_outlier(groups[place - 1 : place + 2], change)), None)
         if lonely is None:
             break
         outliers += groups.pop(lonely)
-    if len(groups) > 1 and len(groups[-1]) == 1:
-        usual = max((_distance(records[number], records, groups[:-1]) for number in outliers), default=0.0)
-        if _distance(records[groups[-1][0]], records, groups[:-1]) <= usual:
-            outliers += groups.pop()  # no further off than single runs were before
-    steps = {after[0]: _change(before, after, records, threshold) for before, after in pairwise(groups)}
-    creeps = {group[-1]: creep for group in groups if (creep := _creep(group, records, threshold))}
+    steps = {after[0]: change(before, after) for before, after in pairwise(groups)}
+    creeps = {group[-1]: (group[0], change(group[:1], group[-1:])) for group in groups if _creeps(group, runs, change)}
     return Plateaus(steps, tuple(sorted(outliers)), creeps)
 
 
-def _join(groups: list[list[int]], records: Sequence[Record], threshold: float) -> list[list[int]]:
+def _join(groups: Sequence[Group], change: Callable[[Group, Group], Change]) -> list[Group]:
     """Joins neighbours that are not different, the most alike first."""
-    groups = [list(group) for group in groups]
-    changes = [_change(before, after, records, threshold) for before, after in pairwise(groups)]
+    groups = list(groups)
     while True:
-        alike = [place for place, change in enumerate(changes) if change.verdict not in CHANGES]
+        changes = [change(before, after) for before, after in pairwise(groups)]
+        alike = [place for place, found in enumerate(changes) if found.verdict not in CHANGES]
         if not alike:
             return groups
         place = min(alike, key=lambda place: abs(math.log(changes[place].ratio.value)))
         groups[place : place + 2] = [groups[place] + groups[place + 1]]
-        del changes[place]
-        for near in (place - 1, place):
-            if 0 <= near < len(changes):
-                changes[near] = _change(groups[near], groups[near + 1], records, threshold)
 
 
-def _outlier(groups: Sequence[Sequence[int]], records: Sequence[Record], threshold: float) -> int | None:
-    """The place of a single run between two plateaus that are alike; None where there is none."""
-    for place in range(1, len(groups) - 1):
-        alone = len(groups[place]) == 1
-        if alone and _change(groups[place - 1], groups[place + 1], records, threshold).verdict not in CHANGES:
-            return place
-    return None
+def _is_outlier(groups: Sequence[Group], change: Callable[[Group, Group], Change]) -> bool:
+    """Whether the second of three plateaus is a single run, and the others are alike."""
+    before, own, after = groups
+    return len(own) == 1 and change(before, after).verdict not in CHANGES
 
 
-def _distance(record: Record, records: Sequence[Record], groups: Sequence[Sequence[int]]) -> float:
-    """How far a run is from the nearest plateau, as a logarithm."""
-    levels = [median(math.log(records[number].times.median) for number in group) for group in groups]
-    return min(abs(math.log(record.times.median) - level) for level in levels)
-
-
-def _change(before: Sequence[int], after: Sequence[int], records: Sequence[Record], threshold: float) -> Change:
+def _change(before: Sequence[Record], after: Sequence[Record], threshold: float) -> Change:
     """What the rule of `compare` says of two plateaus; a change that the SM clock explains is none."""
-    sides = [[records[number] for number in group] for group in (before, after)]
-    found = ratio(*(_samples(side) for side in sides))
+    found = ratio(_samples(before), _samples(after))
     verdict = decide(found, threshold)
-    clocks = [[clock for record in side if record.timed and (clock := record.timed.clock_mhz)] for side in sides]
+    clocks = [[clock for record in side if (clock := record.times.clock_mhz)] for side in (before, after)]
     if verdict in CHANGES and all(clocks) and decide(found.times(median(clocks[1]) / median(clocks[0])), threshold) is not verdict:
         verdict = Verdict.UNCLEAR
     return Change(verdict, found)
@@ -104,23 +95,19 @@ def _change(before: Sequence[int], after: Sequence[int], records: Sequence[Recor
 def _samples(records: Sequence[Record]) -> list[float]:
     """The samples of all runs in their order; evenly chosen ones where there are many. A single run has all of them, so that two runs are
     compared as `longca compare` does."""
-    if len(records) == 1:
-        return list(records[0].times.samples)
-    share = max(1, MOST_SAMPLES // len(records))
-    return [sample for record in records for sample in _thinned(record.times.samples, share)]
+    most = MOST_SAMPLES // len(records) or 1 if len(records) > 1 else math.inf
+    samples = list[float]()
+    for record in records:
+        own = record.times.samples
+        samples += own if len(own) <= most else [own[place * len(own) // int(most)] for place in range(int(most))]
+    return samples
 
 
-def _thinned(samples: Sequence[float], most: int) -> Sequence[float]:
-    return samples if len(samples) <= most else [samples[place * len(samples) // most] for place in range(most)]
-
-
-def _creep(group: Sequence[int], records: Sequence[Record], threshold: float) -> tuple[int, Change] | None:
-    """The first run and the change to the last, where times of a plateau rise or fall with nearly every run, and by more than matters."""
+def _creeps(group: Group, runs: Mapping[int, Record], change: Callable[[Group, Group], Change]) -> bool:
+    """Whether the times of a plateau rise or fall with nearly every run, and by more than matters from the first to the last."""
     if len(group) < CREEPING_RUNS:
-        return None
-    times = [records[number].times.median for number in group]
-    pairs = list(combinations(times, 2))
+        return False
+    pairs = list(combinations((runs[number].times.median for number in group), 2))
     tau = sum((late > early) - (late < early) for early, late in pairs) / len(pairs)
-    change = _change(group[:1], group[-1:], records, threshold)
     wanted = Verdict.SLOWER if tau > 0 else Verdict.FASTER
-    return (group[0], change) if abs(tau) >= CREEPING and change.verdict is wanted else None
+    return abs(tau) >= CREEPING and change(group[:1], group[-1:]).verdict is wanted

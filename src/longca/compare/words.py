@@ -14,7 +14,7 @@ from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.record import Record
 from longca.results.shown import Part
 from longca.results.tables import Table
-from longca.text import format_size, plural
+from longca.text import format_dims, format_heads, format_size, plural
 
 if TYPE_CHECKING:
     from longca.compare.history import History, Line
@@ -49,6 +49,11 @@ def describe_all(records: Sequence[Record], kernels: Sequence[str] | None = None
     return rows
 
 
+def named(records: Sequence[Record]) -> list[dict[str, str]]:
+    """As `describe_all`, with the names of the columns."""
+    return [dict(zip(NAMES, row, strict=True)) for row in describe_all(records)]
+
+
 def _further(record: Record) -> dict[str, object]:
     """What no column of the table shows, but two rows may differ by; a digest says little, so it is the last resort."""
     problem = {name: value for name, value in asdict(record.measured).items() if name not in IN_COLUMNS}
@@ -59,14 +64,10 @@ def _further(record: Record) -> dict[str, object]:
 def describe(record: Record, kernel: str) -> list[str]:
     """The columns that name a cell."""
     params = f"({','.join(f'{name}={value}' for name, value in sorted(record.built.params.items()))})" if record.built.params else ""
-    dims = (
-        str(record.problem.head_dim)
-        if record.problem.head_dim == record.problem.head_dim_v
-        else f"{record.problem.head_dim}/{record.problem.head_dim_v}"
-    )
-    shape = f"{record.problem.heads_q}:{record.problem.heads_kv}x{dims} {record.problem.dtype}"
-    name = f"{kernel} {record.method} on {record.problem.ranks}" if record.method else kernel
-    return [name, record.problem.mask + params, format_size(record.problem.seqlen), record.problem.pass_.value, shape]
+    problem = record.problem
+    shape = f"{format_heads(asdict(problem))}x{format_dims(asdict(problem))} {problem.dtype}"
+    name = f"{kernel} {record.method} on {problem.ranks}" if record.method else kernel
+    return [name, problem.mask + params, format_size(problem.seqlen), problem.pass_.value, shape]
 
 
 def change(ratio: Ratio | None) -> tuple[str, str]:
@@ -116,8 +117,6 @@ def comparison(compared: Comparison, everything: bool) -> list[Part]:
         parts += [f"only in {side}: {' '.join(row)}" for row in describe_all(records)]
     parts += [f"compared anyway: {unlike(each)}" for each in compared.differences]
     parts += [busy(each) for each in compared.busy] or advice(compared.cells)
-    if older := [f"{plural(count, 'cell')} of {side}" for side, count in zip("AB", compared.older, strict=True) if count]:
-        parts.append(f"measured with an older version of the kernel's code than this LongCA has: {' and '.join(older)}.")
     counts = ", ".join(f"{count} {verdict}" for verdict, count in compared.counts.items() if count)
     only = f"; {plural(len(compared.only_before), 'cell')} only in A, {len(compared.only_after)} only in B"
     return [*parts, counts + (only if compared.only_before or compared.only_after else "")]

@@ -1,4 +1,4 @@
-"""Tables of `longca ls`."""
+"""Tables of `longca ls kernels`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,6 @@ from longca.results.tables import Table
 
 SIGNS = {"native": "N", "lowered": "L", "no": "."}
 Entry = dict[str, Any]
-
-
-def table(entries: Sequence[Entry], columns: Sequence[str]) -> Table:
-    return Table("", list(columns), [[_cell(entry[column]) for column in columns] for entry in entries])
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{name}={item}" for name, item in value.items())
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return {None: "-", False: "-", True: "yes"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
 
 
 def kernel_summary(entries: Sequence[Entry]) -> list[Part]:

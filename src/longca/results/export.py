@@ -39,6 +39,12 @@ def columns(results: Results) -> dict[str, Column]:
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
+def as_rows(results: Results) -> list[dict[str, Any]]:
+    """One row per cell with every field of its record; docs/results.md explains them."""
+    table = columns(results)
+    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+
+
 def _row(record: Record, environment: Environment) -> dict[str, Any]:
     """The columns of a record, in an order that stays: programs read them by number too."""
     problem, built, split = record.problem, record.built, record.split

@@ -17,6 +17,19 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
+def entry_table(entries: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Table:
+    """A row per entry with these of its values."""
+    return Table("", list(columns), [[_entry(entry[column]) for column in columns] for entry in entries])
+
+
+def _entry(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={item}" for name, item in value.items())
+    if value is None or value is False:
+        return "-"
+    return "yes" if value is True else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 class SpeedUnit(NamedTuple):
     """The unit of the speeds in a table; records hold TFLOP/s."""
 

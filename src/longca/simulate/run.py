@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec import convert
 from msgspec.structs import replace
@@ -26,9 +27,11 @@ from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.predict import Prediction, predict
 from longca.simulate.programs import record_job
 from longca.simulate.request import Request, jobs_of
+from longca.simulate.table import names, plain
 
 VERSION = "simulator"  # the name under which a record's versions have the model
 MODEL = "2"  # raise it when predictions change
+FIGURES = ("ms", "mean_ms", "tflops", "compute_share", "exposed_share", "late_share", "host_share", "hidden_share", "imbalance")
 Job = tuple[list[Cell], Cluster, tuple[int, ...]]
 
 
@@ -39,6 +42,15 @@ class Simulated:
     cell: Cell
     outcome: Outcome
     prediction: Prediction | None
+
+    def as_dict(self, name: str, cluster: Cluster) -> dict[str, Any]:
+        """As plain values; `name` is that of the cluster."""
+        found, outcome = self.prediction, self.outcome
+        row = {"cluster": name, **plain(names(self.cell)), "status": outcome.status.value}
+        if found is None:
+            return row | {"reason": outcome.reason}
+        row |= {figure: getattr(found, figure) for figure in FIGURES} | {"error": cluster.error_of(self.cell.problem.mask) or None}
+        return row | {"peak_bytes": max(found.peaks), "sent_bytes": max(found.sent_bytes)}
 
 
 def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) -> Iterator[Simulated]:

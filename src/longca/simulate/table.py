@@ -39,31 +39,29 @@ class Row:
     details: tuple[str, ...] = ()  # how tokens and documents are shared, where that is uneven
 
     def as_dict(self) -> dict[str, Any]:
-        values = asdict(self)
-        return {"pass" if name == "pass_" else name: value for name, value in values.items()}
+        return plain(asdict(self))
 
 
 def rows(request: Request) -> Iterator[Row]:
     for cells in jobs_of(request.cells()):
         programs = record_job(cells)
         if isinstance(programs, Refused):
-            yield from (Row(*_names(cell), refusal=str(programs)) for cell in cells)
+            yield from (Row(**names(cell), refusal=str(programs)) for cell in cells)
             continue
         for cell in cells:
             yield _row(cell, programs, request.per_node)
 
 
-def _names(cell: Cell) -> tuple[str, str, str, int, str, int, str]:
+def names(cell: Cell) -> dict[str, Any]:
+    """What a cell is of."""
     assert cell.split is not None
-    return (
-        cell.split.method,
-        cell.split.grid,
-        cell.split.options,
-        cell.problem.ranks,
-        cell.problem.mask_title,
-        cell.problem.seqlen,
-        cell.problem.pass_.value,
-    )
+    problem, split = cell.problem, cell.split
+    case = {"mask": problem.mask_title, "seqlen": problem.seqlen, "pass_": problem.pass_.value}
+    return {"method": split.method, "grid": split.grid, "options": split.options, "gpus": problem.ranks, **case}
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {"pass" if name == "pass_" else name: value for name, value in row.items()}
 
 
 def _row(cell: Cell, programs: Programs, per_node: int) -> Row:
@@ -73,7 +71,7 @@ def _row(cell: Cell, programs: Programs, per_node: int) -> Row:
     tiles = [sum(call.tiles * call.heads_q for call in rank) for rank in calls]
     work = [pairs(rank) for rank in events]
     return Row(
-        *_names(cell),
+        **names(cell),
         inside_bytes=max(inside for inside, _ in links),
         between_bytes=max(between for _, between in links),
         mean_bytes=sum(map(sum, links)) / len(links),

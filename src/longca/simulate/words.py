@@ -12,6 +12,7 @@ from longca.results.tables import Table, format_figure
 from longca.simulate import validate
 from longca.simulate.against import Pair, errors, measured_names
 from longca.simulate.best import AS_LONG
+from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import Cluster
 from longca.simulate.predict import Prediction
 from longca.simulate.table import Row
@@ -30,6 +31,7 @@ LEGEND = (
     "compute: its share of the time (mean over ranks); transfers, others, host: shares of waiting for transfers, other ranks and the host. "
     "hidden: the share of transfers that overlaps with compute."
 )
+SAME_SPEED = "Attention has the cluster's speed with every kernel; --kernels changes memory, copies and what is refused."
 
 
 def plan(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Part]:
@@ -65,24 +67,18 @@ def documents(cells: Sequence[Cell]) -> list[str]:
     return sentences
 
 
-def simulation(results: Sequence[Simulated], name: str, cluster: Cluster) -> list[Part]:
+def simulation(results: Sequence[Simulated], name: str, cluster: Cluster, kernel_named: bool = False) -> list[Part]:
     """Times and where they go, how near such predictions came to others, and what is refused."""
     rows, refused = list[list[str]](), dict[tuple[str, str], list[str]]()
     for result in results:
         cell, found = result.cell, result.prediction
         assert cell.split is not None
+        problem, split = cell.problem, cell.split
         if found is None:
-            where = f"on {cell.problem.ranks} GPUs, {cell.problem.mask_title}: {result.outcome.reason}"
-            refused.setdefault((cell.split.method, where), []).append(cell.split.shape)
+            where = f"on {problem.ranks} GPUs, {problem.mask_title}: {result.outcome.reason}"
+            refused.setdefault((split.method, where), []).append(split.shape)
             continue
-        names = [
-            cell.split.method,
-            cell.split.shape,
-            str(cell.problem.ranks),
-            cell.problem.mask_title,
-            format_size(cell.problem.seqlen),
-            cell.problem.pass_.value,
-        ]
+        names = [split.method, split.shape, str(problem.ranks), problem.mask_title, format_size(problem.seqlen), problem.pass_.value]
         shares = (found.compute_share, found.exposed_share, found.late_share, found.host_share, found.hidden_share)
         figures = [f"{found.ms:.4g}", format_figure(found.tflops), *(f"{share:.0%}" for share in shares)]
         rows.append([*names, *figures, format_memory(max(found.peaks))])
@@ -98,7 +94,8 @@ def simulation(results: Sequence[Simulated], name: str, cluster: Cluster) -> lis
             trust(cluster, {cell.problem.mask for cell in cells}, shapes),
         ]
         parts += documents([result.cell for result in results])
-    return parts + [f"{method} {', '.join(dict.fromkeys(shapes))} {where}" for (method, where), shapes in refused.items()]
+    parts += [f"{method} {', '.join(dict.fromkeys(shapes))} {where}" for (method, where), shapes in refused.items()]
+    return [*parts, SAME_SPEED] if rows and kernel_named else parts
 
 
 def title(cell: Cell) -> str:
@@ -197,6 +194,10 @@ def against(pairs: Sequence[Pair], name: str, rows: bool = True) -> list[Part]:
         own = [pair for pair in pairs if pair.record.problem.ranks == count]
         parts.append(f"{count} ranks: {len(own)} records, {_errors(own)}.")
     return [*parts, f"{len(pairs)} records against {name}: {_errors(pairs)}."]
+
+
+def fit(found: Fit) -> str:
+    return f"{found.name} = {found.value:g} from {found.measurements} measurements, median error {found.error:.1%}"
 
 
 def _errors(pairs: Sequence[Pair]) -> str:

@@ -45,7 +45,7 @@ class Finding:
     """One kernel on one mask, or in one trial: its status and reason, and per tensor the worst error and the tolerance there."""
 
     kernel: str
-    mask: str
+    mask: str  # empty for a trial with a mask of its own
     seqlen: int
     status: Status
     reason: str
@@ -53,10 +53,15 @@ class Finding:
     heads: str
     head_dim: str
     dtype: str
-    trial: TrialName | None = None  # `mask` then names the trial
+    trial: TrialName | None = None
 
     def __str__(self) -> str:
-        return f"{self.kernel} on {self.mask}, {self.seqlen} tokens: {self.status}"
+        return f"{self.kernel} on {self.place}, {self.seqlen} tokens: {self.status}"
+
+    @property
+    def place(self) -> str:
+        """The mask or the trial, for people."""
+        return self.mask if self.trial is None else f"trial: {self.trial}"
 
     @property
     def checked(self) -> bool:
@@ -191,9 +196,10 @@ def skipped_trial(job: Job, name: TrialName, reason: str) -> Finding:
 
 
 def _trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
-    block_pattern = masks.has_blocks(job.cell.problem.mask)  # there the mask of the job is tried too, at its own length
-    seqlen = job.cell.problem.seqlen if block_pattern else TRIAL_TOKENS
-    found = _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    mask, seqlen = "", TRIAL_TOKENS
+    if masks.has_blocks(job.cell.problem.mask):  # which is tried, too, at its own length
+        mask, seqlen = job.cell.problem.mask, job.cell.problem.seqlen
+    found = _finding(job, outcome.variant, mask, seqlen, outcome.status, outcome.reason, outcome.check or {})
     return replace(found, trial=name)
 
 

@@ -25,7 +25,7 @@ def verification(findings: Sequence[Finding]) -> list[Part]:
             shape = [getattr(finding, name) for name in varying]
             note = finding.reason if finding.status == "ok" else ""  # why something is wrong stands below the table
             errors = [_error(finding.errors.get(tensor)) for tensor in tensors]
-            rows.append([finding.kernel, finding.mask, str(finding.seqlen), *shape, finding.status.value, *errors, note])
+            rows.append([finding.kernel, finding.place, str(finding.seqlen), *shape, finding.status.value, *errors, note])
     columns = ["kernel", "mask", "seqlen", *varying, "status", *tensors, "note"]
     table: list[Part] = [Table("error/allowed of the worst token:", columns, rows)] if rows else []
     counts = Counter(finding.status for finding in findings)
@@ -40,7 +40,7 @@ def reasons(findings: Sequence[Finding]) -> list[str]:
         for finding in findings:
             if finding.status == status:
                 shape = " ".join(getattr(finding, name) for name in varying)
-                where = f"{finding.mask} ({shape})" if shape else finding.mask
+                where = f"{finding.place} ({shape})" if shape else finding.place
                 places.setdefault((finding.kernel, finding.reason), []).append(where)
         sentences += [f"{status}: {kernel} on {', '.join(dict.fromkeys(where))}: {why}" for (kernel, why), where in places.items()]
     return sentences

@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 
 from longca.bench.plan.cell import Cell
 from longca.bench.run.level import Level
+from longca.kernels import registry
 from longca.processes.lost import PHASES
 from longca.results.record import AT_FAULT, NEVER_RAN, Environment, Record, Status
 from longca.results.tables import Table
@@ -94,8 +95,9 @@ def diagnosis(facts: Environment, kernels: Mapping[str, str], findings: Iterable
     ]
     missing: dict[str, list[str]] = {}
     for label, why in kernels.items():
-        if why:  # on a CPU, what to install for a GPU is left out
-            missing.setdefault(why if on_gpu else why.partition(";")[0], []).append(label)
+        if why:
+            kinds = registry.get(label).devices  # on a CPU, what to install for a GPU is left out
+            missing.setdefault(why if facts.device_kind in kinds else f"runs on {' and '.join(kinds)} only", []).append(label)
     lines += [f"  not here: {', '.join(labels)} ({why})" for why, labels in missing.items()]
     lines += ["  `longca ls kernels NAME` shows how to install one."] if missing else []
     return lines + ([f"warning   {finding}" for finding in findings] or ["no problems for measurements were found."])
