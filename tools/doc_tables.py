@@ -21,7 +21,7 @@ from pathlib import Path
 
 from journal_tables import TABLES as JOURNALS
 from measured_tables import TABLES as MEASURED
-from measured_tables import at_least, figure
+from measured_tables import at_least, figure, joined
 from ranks_tables import TABLES as RANKS
 from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
 
@@ -42,14 +42,13 @@ SHORT = ("full", "causal", "sliding_window_causal", "causal_document", "share_qu
 NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")  # kernels that know the mask itself
 ANY_MASK = ("fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
 BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
-BLOCKS = {"full": "dense", "uniform_block": "{}, ratio {:g}", "variable_block": "variable, {} on average, ratio {:g}"}
+BLOCKS = {"full": "dense", "uniform_block": "{}", "variable_block": "variable, {}"}
 SELECTED = ("nsa", "moba")  # sources of patterns that queries and keys select
 SELECTED_KERNELS = ("block_triton", "fa4:blocks")
-LENGTHS, LENGTHS_KERNELS = (16384, 32768, 65536, 131072), ("block_triton", "fa4:blocks", "cudnn_bsa")
+LONGEST, LONGEST_KERNELS = 131072, ("block_triton", "fa4:blocks", "cudnn_bsa")
 LEAST = 0.2  # of the measured ratios of kept blocks
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
-OVER_DENSE = "time of the dense mask over that of the fastest of them"
-KNOWN_WRONG = "wrong", "vsa_triton", 16384  # no table has it at this length; docs/sparse.md says why
+OVER_DENSE = "speed-up over dense"
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Speeds = Mapping[tuple[str, str], Record]  # by kernel and pass
@@ -137,12 +136,14 @@ def best() -> str:
 
 
 def sparse() -> str:
-    rows: dict[tuple[int, str, int, float], dict[tuple[str, str], Record]] = {}
+    """Random patterns of the least ratio, by the number of KV heads."""
+    rows: dict[tuple[int, str, int], dict[tuple[str, str], Record]] = {}
     for record, name, size in _random_blocks():
-        _add(rows.setdefault((record.problem.heads_kv, record.problem.mask, size, record.built.params.get("ratio", 1.0)), {}), name, record)
+        if record.built.params.get("ratio", LEAST) == LEAST:
+            _add(rows.setdefault((record.problem.heads_kv, record.problem.mask, size), {}), name, record)
     named = [
-        [BLOCKS[mask].format(size, ratio), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
-        for (heads_kv, mask, size, ratio), speeds in sorted(rows.items())
+        [BLOCKS[mask].format(size), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
+        for (heads_kv, mask, size), speeds in sorted(rows.items())
     ]
     return _table(["blocks", "heads", *("fa4" if name == "fa4:blocks" else name for name in BLOCK_KERNELS)], named)
 
@@ -158,8 +159,7 @@ def selected() -> str:
                 size = int(record.built.params.get("b") or record.built.params["avg"])
                 if (record.problem.mask, size) in LIKE_OTHERS:
                     continue
-                blocks = BLOCKS[record.problem.mask].format(size, record.built.params["ratio"])
-                _add(rows.setdefault(f"{source}, {blocks}", {}), record.label, record)
+                _add(rows.setdefault(f"{source}, {BLOCKS[record.problem.mask].format(size)}", {}), record.label, record)
     table = [
         [blocks, *(_both(speeds, name) for name in SELECTED_KERNELS), _gains(rows["dense"], speeds, SELECTED_KERNELS)]
         for blocks, speeds in rows.items()
@@ -167,23 +167,26 @@ def selected() -> str:
     return _table(["blocks", "block_triton", "fa4", OVER_DENSE], table)
 
 
-def sparse_lengths() -> str:
-    """Random patterns of the least ratio with grouped heads, by their length."""
-    rows: dict[tuple[int, str, int], dict[tuple[str, str], Record]] = {}
-    for record, name, size in _random_blocks(LENGTHS):
+def sparse_longest() -> str:
+    """The speed-ups of the least ratio with grouped heads, at the longest length."""
+    rows: dict[tuple[str, int], dict[tuple[str, str], Record]] = {}
+    for record, name, size in _random_blocks(LONGEST):
         if record.problem.heads_kv == 8 and record.built.params.get("ratio", LEAST) == LEAST:
-            _add(rows.setdefault((record.problem.seqlen, record.problem.mask, size), {}), name, record)
-    table = []
-    for (seqlen, mask, size), speeds in sorted(rows.items()):
-        figures = [_both(speeds, name) for name in LENGTHS_KERNELS]
-        blocks = BLOCKS[mask].partition(", ratio")[0].format(size)
-        table.append([format_size(seqlen), blocks, *figures, _gains(rows[seqlen, "full", 0], speeds, LENGTHS_KERNELS)])
-    return _table(["tokens", "blocks", "block_triton", "fa4", "cudnn_bsa", OVER_DENSE], table)
+            _add(rows.setdefault((record.problem.mask, size), {}), name, record)
+    gains = {place: _gains(rows["full", 0], speeds, LONGEST_KERNELS) for place, speeds in sorted(rows.items()) if place[0] != "full"}
+
+    def shown(kind: str) -> str:
+        return " and ".join(f"{own} with {size}" for (mask, size), own in gains.items() if mask == kind)
+
+    return (
+        f"At {format_size(LONGEST)} tokens, 64:8 heads and a ratio of {LEAST}, the fastest kernel's speed-ups over the dense one are,\n"
+        f"forward/backward, {shown('uniform_block')} tokens in a block, {shown('variable_block')} on average."
+    )
 
 
-def _random_blocks(seqlens: Iterable[int] = (SEQLEN,)) -> Iterator[tuple[Record, str, int]]:
+def _random_blocks(seqlen: int = SEQLEN) -> Iterator[tuple[Record, str, int]]:
     """The records of random patterns and of the dense mask, with the kernel's column and the size of blocks; 0: dense."""
-    for record in _measured("paper-sparse", seqlens=seqlens):
+    for record in _measured("paper-sparse", seqlen=seqlen):
         size = int(record.built.params.get("b") or record.built.params.get("avg") or 0)
         if record.problem.mask in BLOCKS and (record.problem.mask, size) not in LIKE_OTHERS:
             yield record, "fa4:blocks" if record.label == "fa4:native" else record.label, size
@@ -222,12 +225,12 @@ def _printed(command: str) -> list[str]:
     return [line.rstrip() for line in printed.getvalue().splitlines()]
 
 
-def _measured(name: str, source: str = "random", seqlens: Iterable[int] = (SEQLEN,)) -> Iterable[Record]:
+def _measured(name: str, source: str = "random", seqlen: int = SEQLEN) -> Iterable[Record]:
     """What has a time; of block patterns, those of this source."""
     journal = read(ROOT / "results" / "h200" / name).records
-    records = [record for record in journal if record.problem.seqlen in seqlens and record.problem.source == source]
+    records = [record for record in journal if record.problem.seqlen == seqlen and record.problem.source == source]
     fine = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
-    failed = {(record.status.value, record.label, record.problem.seqlen) for record in records if record.status not in fine} - {KNOWN_WRONG}
+    failed = {(record.status.value, record.label) for record in records if record.status not in fine}
     if failed:
         sys.exit(f"{name} has cells that are {failed}, which these tables have no word for.")
     return [record for record in records if record.ok]
@@ -261,8 +264,7 @@ def _best(speeds: Speeds, kernels: Iterable[str], which: str) -> str:
 
 
 def _both(speeds: Speeds, kernel: str) -> str:
-    figures = [figure(speeds[kernel, which]) if (kernel, which) in speeds else "-" for which in PASSES]
-    return "-" if figures == ["-", "-"] else "/".join(figures)
+    return joined([figure(speeds[kernel, which]) if (kernel, which) in speeds else "-" for which in PASSES])
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
@@ -277,7 +279,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "best": best,
         "sparse": sparse,
         "sparse-selected": selected,
-        "sparse-lengths": sparse_lengths,
+        "sparse-longest": sparse_longest,
         "recommend": answer,
         "recommend-code": code,
         "explain": explained,

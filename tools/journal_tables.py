@@ -1,4 +1,4 @@
-"""The tables of results/h200/README.md: what its journals contain, which code measured it, and how steady the clock was."""
+"""The tables of results/h200/README.md: what its journals contain, and how steady the clock was."""
 
 from __future__ import annotations
 
@@ -9,54 +9,32 @@ from statistics import mean, median
 from measured_tables import journal
 
 from longca.results.ranking import ENOUGH_SAMPLES
-from longca.results.reading import Results
 from longca.results.record import Record, Status
 from longca.results.tables import markdown_table
-from longca.text import format_size
 
 JOURNALS = ("paper-kernel", "magi-kernel", "seeds", "model-shapes", "equal-heads", "windows", "paper-sparse")
 COUNTED = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED, Status.WRONG)
 MOMENTARY = ("seeds", "model-shapes", "equal-heads", "windows")  # journals whose power is always that of the moment
 LIGHT_MHZ, LOADED_W = 1950, 600  # from this clock on, and below this power, a kernel ran under little load
 STEPPED, FEW = 1.03, 6  # the last third over the first, of at least so many samples
-HEAD = ("journal", "code", "tokens", "cells", "measured", "unsupported", "skipped", "wrong", "noisy", "few samples", "warm-up")
+HEAD = ("journal", "cells", "measured", "unsupported", "skipped", "wrong", "noisy", "few samples")
 
 
 def contents() -> str:
-    """Per journal and commit: its lengths, the cells by their status, how many are noisy or of few samples, and the warm-up."""
-    table = []
-    for name in JOURNALS:
-        found = journal(f"h200/{name}")
-        by_code: dict[tuple[str, float], list[Record]] = {}
-        for record in found.records:
-            by_code.setdefault((_code(found, record), found.environment(record).warmup_s or 0.0), []).append(record)
-        for (code, warmup_s), own in sorted(by_code.items(), key=lambda item: -len(item[1])):
-            table.append([name, code, _lengths(own), str(len(own)), *_counts(own), f"{1e3 * warmup_s:.0f} ms"])
-    return markdown_table(list(HEAD), table)
+    """Per journal: the cells by their status, and how many are noisy or of few samples."""
+    found = {name: journal(f"h200/{name}").records for name in JOURNALS}
+    return markdown_table(list(HEAD), [[name, str(len(records)), *_counts(records)] for name, records in found.items()])
 
 
-def _code(found: Results, record: Record) -> str:
-    """The commit, with a plus where files differed from it."""
-    environment = found.environment(record)
-    return environment.commit[:7] + "+" * bool(environment.changed)
-
-
-def _lengths(records: list[Record]) -> str:
-    """All lengths, or the first and the last of many."""
-    own = [format_size(seqlen) for seqlen in sorted({record.problem.seqlen for record in records})]
-    return ", ".join(own) if len(own) <= 4 else f"{own[0]} to {own[-1]}"
-
-
-def _counts(records: list[Record]) -> list[str]:
+def _counts(records: Sequence[Record]) -> list[str]:
     status = Counter(record.status for record in records)
     if rest := status.keys() - set(COUNTED):
         raise SystemExit(f"the table of journals has no column for {', '.join(rest)}.")
     timed = [record for record in records if record.ok]
     spreads = [100 * (record.times.spread or 0.0) for record in timed if record.noisy]
-    noisy = f"{len(spreads)} ({median(spreads):.1f} %, at most {max(spreads):.1f} %)" if spreads else "0"
-    few = [record.times.median for record in timed if len(record.times.samples) < ENOUGH_SAMPLES]
-    short = f"{len(few)} (from {min(few):.0f} ms on)" if few else "0"
-    return [*(str(status[name]) if status[name] else "" for name in COUNTED), noisy, short]
+    noisy = f"{len(spreads)} (±{median(spreads):.1f} %, at most ±{max(spreads):.1f} %)" if spreads else "0"
+    few = sum(len(record.times.samples) < ENOUGH_SAMPLES for record in timed)
+    return [*(str(status[name]) if status[name] else "" for name in COUNTED), noisy, str(few)]
 
 
 def clock_steps() -> str:
@@ -67,20 +45,20 @@ def clock_steps() -> str:
         many = [record for record in timed if len(record.times.samples) >= FEW]
         steps = [record for record in many if _slower_at_the_end(record.times.samples) > STEPPED]
         steady = [f"{len(steps)} of {len(many)}", str(sum(bool(record.noisy) for record in steps))]
-        table.append([name, *steady, *(_in_doubt(timed) if name in MOMENTARY else ("", ""))])
-    return markdown_table(["journal", "the clock stepped", "of these noisy", "in doubt", "rankings that such a cell leads"], table)
+        table.append([name, *steady, *(_under_little_load(timed) if name in MOMENTARY else ("", ""))])
+    return markdown_table(["journal", "the clock stepped", "of these noisy", "under little load", "rankings that such a cell leads"], table)
 
 
-def _in_doubt(timed: Sequence[Record]) -> tuple[str, str]:
+def _under_little_load(timed: Sequence[Record]) -> tuple[str, str]:
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in timed:
         groups.setdefault(
             (record.built.digest, record.problem.mask, record.problem.heads_q, record.problem.head_dim, record.problem.pass_), []
         ).append(record)
     mixed = [own for own in groups.values() if any(map(_light, own)) and any(map(_loaded, own))]
-    doubtful = sum(_light(record) for own in mixed for record in own)
+    light = sum(_light(record) for own in mixed for record in own)
     first = sum(_light(max(own, key=lambda record: record.speed)) for own in mixed)
-    return f"{doubtful} of {len(timed)}", f"{first} of {len(groups)}"
+    return f"{light} of {len(timed)}", f"{first} of {len(groups)}"
 
 
 def _light(record: Record) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from statistics import median
@@ -19,7 +18,7 @@ from longca.text import format_dims, format_heads, format_size
 SEEDS, SHAPES, EQUAL, PAPER = "h200/seeds", "h200/model-shapes", "h200/equal-heads", "h200/paper-kernel"
 WINDOWS, WINDOW_MASK, USUAL_WINDOW = "h200/windows", "sliding_window_causal", 1024
 KEYS = (512, 1024, 2048, 4096, 8192)  # bounds of keys that a query sees on average
-SHORT = 8192
+SHORT, SHOWN = 8192, 32768
 
 Shape = tuple[int, int, int, int]
 USUAL: Shape = (64, 8, 128, 128)
@@ -27,23 +26,17 @@ Place = tuple[str, Pass, int]  # mask, pass and length
 
 
 def documents() -> str:
-    """Per mask, pass and length the kernel that is nearest to the fastest over the seeds, and on how many seeds it is the fastest."""
-    table = []
+    """Per mask, pass and length the kernel that is nearest to the fastest over the seeds, its speed, and its least share of the fastest."""
+    cells: dict[tuple[str, Pass], dict[int, str]] = {}
     for (mask, pass_, seqlen), ranking in _of_all_seeds():
         highest = {digest: max(own.figures[digest].tflops for own in ranking.standings) for digest in ranking.masks}
-        best, count = max(ranking.standings, key=lambda own: median(_shares(own, highest))), len(ranking.masks)
-        densities = [(figure.records[0].built.area or 0) / seqlen**2 for figure in best.figures.values()]
-        first = Counter(
-            next(own.line for own in ranking.standings if own.figures[digest].tflops == highest[digest]) for digest in ranking.masks
-        )
-        others = [f"{line} {number}" for line, number in sorted(first.items(), key=lambda item: (-item[1], item[0])) if line != best.line]
-        on = f"all {count}" if first[best.line] == count else "; ".join([f"{first[best.line]} of {count}", *others])
+        best = max(ranking.standings, key=lambda own: median(_shares(own, highest)))
         low, high = best.speeds
         speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({low:.0f} to {high:.0f})"
-        cells = [f"{min(densities):.3f} to {max(densities):.3f}", best.line, speed, on, at_least(min(_shares(best, highest)))]
-        table.append([mask, pass_.value, format_size(seqlen), *cells])
-    columns = ["mask", "pass", "tokens", "density", "nearest to the fastest", "TFLOP/s", "fastest on", "at least"]
-    return markdown_table(columns, table)
+        cells.setdefault((mask, pass_), {})[seqlen] = f"{best.line} {speed}, {at_least(min(_shares(best, highest)))}"
+    lengths = sorted({seqlen for own in cells.values() for seqlen in own})
+    table = [[mask, pass_.value, *(own.get(seqlen, "") for seqlen in lengths)] for (mask, pass_), own in cells.items()]
+    return markdown_table(["mask", "pass", *map(format_size, lengths)], table)
 
 
 def _shares(own: Standing, highest: Mapping[str, float]) -> list[float]:
@@ -77,29 +70,34 @@ def _bin(step: int) -> str:
 
 
 def shapes() -> str:
-    """The fastest kernels per mask, pass, length and shape."""
+    """The fastest kernels per mask, pass and shape."""
     found = _by_shape()
     columns = {shape: None for own in found.values() for shape in own}
     table = [
-        [mask, pass_.value, format_size(seqlen), *(fastest_of(own[shape]) if shape in own else "" for shape in columns)]
+        [mask, pass_.value, *(fastest_of(own[shape]) if shape in own else "" for shape in columns)]
         for (mask, pass_, seqlen), own in found.items()
+        if seqlen == SHOWN
     ]
-    return markdown_table(["mask", "pass", "tokens", *map(_name, columns)], table)
+    return markdown_table(["mask", "pass", *map(_name, columns)], table)
 
 
 def against_usual() -> str:
-    """Per shape, lengths and pass the speed over that of 64:8 heads, and that of the kernel which is the fastest there."""
-    found, table = _by_shape(), []
-    for shape in {shape: None for own in found.values() for shape in own if shape != USUAL}:
-        for is_short, pass_ in product((True, False), PASSES):
-            own = {place: by_shape for place, by_shape in found.items() if shape in by_shape and place[1] is pass_}
-            pairs = {place: (by_shape[USUAL], by_shape[shape]) for place, by_shape in own.items() if (place[2] == SHORT) == is_short}
-            if pairs:
-                ratios = [other.standings[0].tflops / usual.standings[0].tflops for usual, other in pairs.values()]
-                where = ", ".join(map(format_size, sorted({seqlen for _, _, seqlen in pairs})))
-                same = _with_the_same([*pairs.values()])
-                table.append([_name(shape), where, pass_.value, f"{min(ratios):.2f} to {max(ratios):.2f}", same])
-    return markdown_table(["shape", "tokens", "pass", "speed over that of 64:8", "with the fastest kernel of 64:8"], table)
+    """Per shape and lengths the speed over that of 64:8 heads, and what the kernel has that is the fastest there."""
+    found, table = _by_shape((SHAPES, EQUAL)), []
+    for shape, is_short in product({shape: None for own in found.values() for shape in own if shape != USUAL}, (True, False)):
+        own = {place: by_shape for place, by_shape in found.items() if shape in by_shape and (place[2] == SHORT) == is_short}
+        if own:
+            lengths = ", ".join(map(format_size, sorted({seqlen for _, _, seqlen in own})))
+            table.append([_name(shape), lengths, *(cell for pass_ in PASSES for cell in _over_usual(own, shape, pass_))])
+    columns = [f"{pass_.value}: {name}" for pass_ in PASSES for name in ("over 64:8", "kernel of 64:8")]
+    return markdown_table(["shape", "tokens", *columns], table)
+
+
+def _over_usual(found: Mapping[Place, Mapping[Shape, Ranking]], shape: Shape, pass_: Pass) -> tuple[str, str]:
+    """The range of speeds over those of 64:8 heads, and the share of the fastest kernel of 64:8 heads."""
+    pairs = [(by_shape[USUAL], by_shape[shape]) for place, by_shape in found.items() if place[1] is pass_]
+    ratios = [other.standings[0].tflops / usual.standings[0].tflops for usual, other in pairs]
+    return f"{min(ratios):.2f} to {max(ratios):.2f}", _with_the_same(pairs)
 
 
 def _with_the_same(pairs: Sequence[tuple[Ranking, Ranking]]) -> str:
@@ -107,21 +105,8 @@ def _with_the_same(pairs: Sequence[tuple[Ranking, Ranking]]) -> str:
     lines = [(usual.standings[0].line, other) for usual, other in pairs]
     shares = [standing.against_best for line, other in lines if (standing := other.of(line))]
     refused = sum(out.line == line and out.status == Status.UNSUPPORTED for line, other in lines for out in other.out)
-    parts = [f"at least {at_least(min(shares))}"] if shares else []
+    parts = [f"≥ {at_least(min(shares))}"] if shares else []
     return "; ".join([*parts, *([f"{refused} of {len(pairs)} unsupported"] if refused else [])])
-
-
-def equal_heads() -> str:
-    """Per mask and pass the fastest kernels with 64:8 and with equal heads, and the kernel that is the fastest with 64:8 heads."""
-    usual, table = _rankings(named(PAPER)), []
-    for place, own in _rankings(named(EQUAL)).items():
-        mask, pass_, _ = place
-        first = usual[place].standings[0]
-        ratio = own.standings[0].tflops / first.tflops
-        same = own.of(first.line)
-        share = f"{first.line} {same.against_best:.2f}" if same else f"{first.line} not measured"
-        table.append([mask, pass_.value, fastest_of(usual[place]), fastest_of(own), f"{ratio:.2f}", share])
-    return markdown_table(["mask", "pass", "64:8", "64:64", "speed over that of 64:8", "the fastest kernel of 64:8, with 64:64"], table)
 
 
 def windows() -> str:
@@ -165,10 +150,10 @@ def _place(contest: Contest) -> Place:
     return contest.mask_name, contest.pass_, contest.seqlen
 
 
-def _by_shape() -> Mapping[Place, Mapping[Shape, Ranking]]:
-    """Rankings by place, and there by shape, 64:8 heads first, where shapes of models were measured."""
+def _by_shape(journals: Sequence[str] = (SHAPES,)) -> Mapping[Place, Mapping[Shape, Ranking]]:
+    """Rankings by place, and there by shape, 64:8 heads first, where other shapes were measured."""
     groups: dict[Shape, list[Row]] = {USUAL: list(named(PAPER))}
-    for row in named(SHAPES):
+    for row in (row for journal in journals for row in named(journal)):
         groups.setdefault(_shape(row.record), []).append(row)
     rankings = {shape: _rankings(own if shape == USUAL else _of_all_kernels(own)) for shape, own in groups.items()}
     places = {place: None for shape in groups if shape != USUAL for place in rankings[shape]}
@@ -179,8 +164,8 @@ def _of_all_kernels(rows: Sequence[Row]) -> list[Row]:
     """Rows of one shape, at lengths where no kernel is missing that other lengths of the mask have."""
     tried: dict[str, dict[int, set[str]]] = {}
     for row in rows:
-        tried.setdefault(row.mask_name, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
-    return [row for row in rows if tried[row.mask_name][row.record.problem.seqlen] == set().union(*tried[row.mask_name].values())]
+        tried.setdefault(row.problem, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
+    return [row for row in rows if tried[row.problem][row.record.problem.seqlen] == set().union(*tried[row.problem].values())]
 
 
 def _shape(record: Record) -> Shape:
@@ -193,6 +178,5 @@ def _name(shape: Sequence[int]) -> str:
 
 
 TABLES = {
-    "seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "shapes-against": against_usual, "equal-heads": equal_heads,
-    "windows": windows,
+    "seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "shapes-against": against_usual, "windows": windows,
 }  # fmt: skip
