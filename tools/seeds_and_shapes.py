@@ -164,8 +164,8 @@ def _of_all_kernels(rows: Sequence[Row]) -> list[Row]:
     """Rows of one shape, at lengths where no kernel is missing that other lengths of the mask have."""
     tried: dict[str, dict[int, set[str]]] = {}
     for row in rows:
-        tried.setdefault(row.problem, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
-    return [row for row in rows if tried[row.problem][row.record.problem.seqlen] == set().union(*tried[row.problem].values())]
+        tried.setdefault(row.mask_name, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
+    return [row for row in rows if tried[row.mask_name][row.record.problem.seqlen] == set().union(*tried[row.mask_name].values())]
 
 
 def _shape(record: Record) -> Shape:
