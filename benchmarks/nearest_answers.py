@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace as replace_fields
+
 from longca.recommend.answer import Answer, Choice
 from longca.recommend.question import Question
 from longca.recommend.rank import recommend
@@ -75,57 +77,52 @@ def _rows() -> list[tuple[str, tuple[str, ...], Callable[[Results], Iterable[Ask
     rows = [(name, shapes, lambda results, sees=sees: _other_lengths(results, sees)) for name, sees in lengths.items()]
     return [
         *rows,
-        ("heads", shapes, lambda results: _other_shapes(results, lambda record: record.problem.head_dim == 128, SHORTEST, 0)),
-        ("shortest", shapes, lambda results: _other_shapes(results, lambda record: record.problem.head_dim == 128, SHORTEST + 1, SHORTEST)),
-        ("head size", shapes, lambda results: _other_shapes(results, lambda record: record.problem.head_dim != 128, SHORTEST, 0)),
+        ("heads", shapes, lambda results: _other_shapes(results, lambda problem: problem.head_dim == 128, SHORTEST, 0)),
+        ("shortest", shapes, lambda results: _other_shapes(results, lambda problem: problem.head_dim == 128, SHORTEST + 1, SHORTEST)),
+        ("head size", shapes, lambda results: _other_shapes(results, lambda problem: problem.head_dim != 128, SHORTEST, 0)),
         ("window", ("paper-kernel", "windows"), lambda results: _other_windows(WINDOWS[1:-1])),
         ("outer window", ("paper-kernel", "windows"), lambda results: _other_windows((WINDOWS[0], WINDOWS[-1]))),
         ("other documents", ("paper-kernel", "seeds"), _other_documents),
     ]
 
 
-def _questions(records: Iterable[Record]) -> list[Question]:
-    places = dict.fromkeys((one.problem.mask, one.problem.seqlen, *_shape(one.problem)) for one in records if one.ok)
-    return [Question(*place, pass_=pass_) for place in places for pass_ in (Pass.FWD, Pass.BWD)]
+def _questions(problems: Iterable[Problem]) -> list[Question]:
+    """Questions for these problems, of any seed and with default parameters, forward and backward."""
+    places = dict.fromkeys(replace_fields(problem, pass_=Pass.BOTH, seed=0, params=()) for problem in problems)
+    return [Question(replace_fields(place, pass_=pass_)) for place in places for pass_ in (Pass.FWD, Pass.BWD)]
 
 
 def _other_lengths(results: Results, sees: Callable[[int, int], bool]) -> Iterable[Asked]:
-    usual = [
-        record
-        for record in results.records
-        if (record.problem.heads_q, record.problem.heads_kv) == USUAL and record.problem.seqlen >= SHORTEST
-    ]
+    problems = [record.problem for record in results.records if record.ok]
+    usual = [problem for problem in problems if (problem.heads_q, problem.heads_kv) == USUAL and problem.seqlen >= SHORTEST]
     for question in _questions(usual):
-        yield Asked(question, SEED, lambda record, asked=question.seqlen: sees(record.problem.seqlen, asked))
+        yield Asked(question, SEED, lambda record, asked=question.problem.seqlen: sees(record.problem.seqlen, asked))
 
 
-def _other_shapes(results: Results, wanted: Callable[[Record], bool], shortest: int, seen: int) -> Iterable[Asked]:
+def _other_shapes(results: Results, wanted: Callable[[Problem], bool], shortest: int, seen: int) -> Iterable[Asked]:
     """Questions for other shapes than the usual one from `shortest` tokens on; those of `seen` tokens remain."""
-    others = [
-        record for record in results.records if _shape(record.problem)[:2] != USUAL and wanted(record) and record.problem.seqlen >= shortest
-    ]
-    for question in _questions(others):
-        yield Asked(question, SEED, lambda record, asked=question: _shape(record.problem) != _shape(asked) or record.problem.seqlen == seen)
+    problems = [record.problem for record in results.records if record.ok]
+    others = [problem for problem in problems if (problem.heads_q, problem.heads_kv) != USUAL and wanted(problem)]
+    for question in _questions(problem for problem in others if problem.seqlen >= shortest):
+        shape = question.problem.operator
+        yield Asked(question, SEED, lambda record, asked=shape: record.problem.operator != asked or record.problem.seqlen == seen)
 
 
 def _other_windows(windows: Iterable[int]) -> Iterable[Asked]:
     for w in windows:
         for seqlen in (SHORTEST, 4 * SHORTEST):
             for pass_ in (Pass.FWD, Pass.BWD):
-                question = Question("sliding_window_causal", seqlen, pass_=pass_, params={"w": w})
+                question = Question.parse("sliding_window_causal", seqlen, pass_=pass_, params={"w": w})
                 yield Asked(question, SEED, lambda record, asked=w: record.built.params.get("w") != asked)
 
 
 def _other_documents(results: Results) -> Iterable[Asked]:
-    seeds = [record for record in results.records if record.problem.seed != SEED]
+    seeds = [record.problem for record in results.records if record.ok and record.problem.seed != SEED]
     for question in _questions(seeds):
-        for seed in sorted({SEED, *(record.problem.seed for record in seeds)}):
+        for seed in sorted({SEED, *(problem.seed for problem in seeds)}):
             documents = tuple(question.build(seed).documents or ())
-            yield Asked(replace(question, documents=documents), seed, lambda record, asked=seed: record.problem.seed != asked)
-
-
-def _shape(of: Problem | Question) -> tuple[int, int, int, int]:
-    return of.heads_q, of.heads_kv, of.head_dim, of.head_dim_v
+            own = replace(question, problem=replace_fields(question.problem, documents=documents))
+            yield Asked(own, seed, lambda record, asked=seed: record.problem.seed != asked)
 
 
 def _texts(questions: Iterable[Asked], results: Results, rule: Rule) -> list[str]:
@@ -153,7 +150,8 @@ def _texts(questions: Iterable[Asked], results: Results, rule: Rule) -> list[str
 
 def _truth(question: Question, results: Results) -> dict[str, Choice]:
     """The measured times by kernel, the fastest first."""
-    return {choice.name: choice for choice in recommend(replace(question, documents=(), exact=True), results).choices}
+    drawn = replace(question, problem=replace_fields(question.problem, documents=None), exact=True)
+    return {choice.name: choice for choice in recommend(drawn, results).choices}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from longca.masks import own
 
 # the same examples in every run, so that a change is judged by itself; HYPOTHESIS_PROFILE=search looks for new ones
-settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 

@@ -68,7 +68,7 @@ def fastest() -> str:
     for contest, own in contests(named("h200/paper-kernel")).items():
         ranking = rank_rows(own)
         if ranking.best:
-            cells[contest.problem, contest.pass_, contest.seqlen] = fastest_of(ranking)
+            cells[contest.mask_name, contest.pass_, contest.seqlen] = fastest_of(ranking)
     table = [
         [mask, pass_.value, *(cells.get((mask, pass_, n), "") for n in SHOWN)] for mask in _masks("h200/paper-kernel") for pass_ in PASSES
     ]

@@ -31,7 +31,7 @@ def documents() -> str:
     for (mask, pass_, seqlen), ranking in _of_all_seeds():
         highest = {digest: max(own.figures[digest].tflops for own in ranking.standings) for digest in ranking.masks}
         best = max(ranking.standings, key=lambda own: median(_shares(own, highest)))
-        low, high = best.over.speeds
+        low, high = best.speeds
         speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({low:.0f} to {high:.0f})"
         cells.setdefault((mask, pass_), {})[seqlen] = f"{best.line} {speed}, {at_least(min(_shares(best, highest)))}"
     lengths = sorted({seqlen for own in cells.values() for seqlen in own})
@@ -147,7 +147,7 @@ def _rankings(rows: Iterable[Row]) -> dict[Place, Ranking]:
 
 
 def _place(contest: Contest) -> Place:
-    return contest.problem, contest.pass_, contest.seqlen
+    return contest.mask_name, contest.pass_, contest.seqlen
 
 
 def _by_shape(journals: Sequence[str] = (SHAPES,)) -> Mapping[Place, Mapping[Shape, Ranking]]:
@@ -164,8 +164,8 @@ def _of_all_kernels(rows: Sequence[Row]) -> list[Row]:
     """Rows of one shape, at lengths where no kernel is missing that other lengths of the mask have."""
     tried: dict[str, dict[int, set[str]]] = {}
     for row in rows:
-        tried.setdefault(row.problem, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
-    return [row for row in rows if tried[row.problem][row.record.problem.seqlen] == set().union(*tried[row.problem].values())]
+        tried.setdefault(row.mask_name, {}).setdefault(row.record.problem.seqlen, set()).add(row.line)
+    return [row for row in rows if tried[row.mask_name][row.record.problem.seqlen] == set().union(*tried[row.mask_name].values())]
 
 
 def _shape(record: Record) -> Shape:

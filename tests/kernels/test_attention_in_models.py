@@ -139,17 +139,6 @@ def test_compiled_in_one_graph_it_gives_the_same(backend: str, batched: bool) ->
         torch.testing.assert_close(compiled(*given, mask, sinks), right.detach())
 
 
-def test_compiled_under_autocast_it_gives_the_same() -> None:
-    q, k, v = tensors(dtype=torch.float32)
-    compiled = torch.compile(longca.attention, fullgraph=True, backend="aot_eager")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out, right = (call(q, k, v, MASKS, kernel="torch:plain") for call in (compiled, longca.attention))
-    assert out.dtype == torch.bfloat16
-    assert torch.equal(out, right)
-    for mine, other in zip(*(torch.autograd.grad(x.float().sum(), (q, k, v)) for x in (out, right)), strict=True):
-        assert torch.equal(mine, other)
-
-
 def test_other_masks_of_one_length_do_not_compile_again() -> None:
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(block, fullgraph=True, backend=counter)

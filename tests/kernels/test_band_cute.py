@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import replace
 from itertools import pairwise
 from types import ModuleType, SimpleNamespace
@@ -23,7 +22,6 @@ from longca.kernels.backends.band_cute._attention import JoinedAttention
 from longca.kernels.backends.band_cute._layout import TILE_BITS, joined_layout
 from longca.kernels.backends.band_cute._order import documents, documents_first, evenness, heads_to_join, query_tiles, shared_with_next
 from longca.kernels.backends.fa4._bands import Tuning, backward_rows
-from longca.kernels.backends.fa4.kernel import supports_bands
 from longca.kernels.base import Answer, Case, No, Yes
 from longca.kernels.choice.candidates import candidates
 from longca.masks import Mask
@@ -74,10 +72,6 @@ def test_documents_begin_where_neighbours_share_little() -> None:
     assert len(set(number[[0, 15, 31]])) == 3
 
 
-def test_windows_are_one_document() -> None:
-    assert set(documents(lists_of(masks.build("sliding_window", 4096, w=512)))) == {0}
-
-
 @pytest.mark.parametrize(
     "mask", [Mask.of(64, 100, [(0, 64, 0, 0, 100, 0)]), Mask.of(512, 512, [])], ids=["one key tile", "nothing visible"]
 )
@@ -97,12 +91,6 @@ def test_long_documents_come_first_and_their_heads_in_turn() -> None:
     order = tiles_and_heads(documents_first(np.array([2, 2, 9, 7, 5, 3]), np.array([0, 0, 1, 1, 1, 2]), 2))
     long, middle, short = [[(tile, head) for head in range(2) for tile in tiles] for tiles in ([2, 3, 4], [5], [0, 1])]
     assert order == long + middle + short
-
-
-def test_evenness_compares_lists_with_the_longest_of_their_document() -> None:
-    count, document = np.array([4, 4, 4, 8, 4, 1]), np.array([0, 0, 0, 1, 1, 1])
-    assert evenness(count, document) == 25 / (3 * 4 + 3 * 8)
-    assert evenness(count[:3], document[:3]) == 1
 
 
 @pytest.mark.parametrize(
@@ -134,13 +122,6 @@ def test_joined_heads_of_the_masks_of_the_paper(name: str) -> None:
         assert max(chosen.values()) <= 4
 
 
-def test_order_of_a_long_full_mask_is_made_quickly() -> None:
-    lists = lists_of(masks.build("full", 1 << 17))
-    begun = time.perf_counter()
-    documents_first(query_tiles(lists), documents(lists), 64)
-    assert time.perf_counter() - begun < 0.5, "2 million entries of lists; a loop over key tiles takes longer"
-
-
 def joined_view(tensor: Tensor, row_mode: int, head_mode: int, tile: int, joined: int) -> Tensor:
     """Returns a view [joined heads, tiles, within a tile, ...], the batch left out."""
     shape, stride = joined_layout(tuple(tensor.shape), tensor.stride(), row_mode, head_mode, tile, joined)
@@ -158,15 +139,6 @@ def test_rows_of_joined_heads_are_one_whole_head_after_the_other(joined: int) ->
     for row in range(tokens):
         for head in range(heads):
             assert torch.equal(view[head % joined, row // tile, row % tile, head // joined], q[0, row, head])
-
-
-def test_sums_of_joined_heads_stay_where_they_are() -> None:
-    sums = torch.arange(8 * 12).reshape(1, 8, 12)  # [batch, heads, values of all tiles]
-    view = joined_view(sums, 2, 1, 4, 2)
-    assert view.shape == (2, 3, 4, 4)
-    for tile in range(3):
-        for head in range(8):
-            assert torch.equal(view[head % 2, tile, :, head // 2], sums[0, head, 4 * tile : 4 * tile + 4])
 
 
 class Lists(NamedTuple):
@@ -350,11 +322,6 @@ def test_best_takes_it_as_a_backward_only(name: str) -> None:
         assert "band_cute" not in {each.label for each in candidates(mask, other, available=of_two).all}
 
 
-def test_nothing_else_chooses_it() -> None:
-    assert registry.default_for_methods("cuda") == "fa4"
-    assert registry.preferred("cuda")[0].name == "fa4"
-
-
 @pytest.mark.parametrize(("passes", "taken"), [("fwd,bwd", True), ("bwd", True), ("fwd", False)])
 def test_all_has_it_where_a_backward_is_measured(monkeypatch: pytest.MonkeyPatch, passes: str, taken: bool) -> None:
     monkeypatch.setattr(registry, "available", lambda kernel, device: Yes())
@@ -397,8 +364,3 @@ def test_runs_on_one_version_of_the_library_and_one_kind_of_device(monkeypatch: 
 
 def test_refuses_block_patterns() -> None:
     assert "fa4:blocks" in reason(masks.uniform_block(512, b=128, ratio=0.5, heads=1, seed=1), CASE)
-
-
-def test_many_intervals_are_refused_like_bands() -> None:
-    stripes = Mask.of(64, 1024, [(0, 64, key, 0, key + 1, 0) for key in range(0, 1024, 4)])
-    assert reason(stripes, replace(CASE, seqlen_q=64, seqlen_k=1024)) == reason_of(supports_bands(stripes))

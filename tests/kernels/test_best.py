@@ -199,13 +199,6 @@ def test_a_trial_on_a_gpu_keeps_the_length() -> None:
     assert part.smaller(masks.causal(1 << 15), replace(case, seqlen_q=1 << 15, seqlen_k=1 << 15))[1].heads_kv == 8
 
 
-@pytest.mark.parametrize(("length", "heads_kv", "expected"), [(1 << 15, 8, True), (1 << 17, 8, False), (1 << 17, 1, True)])
-def test_a_call_with_one_kv_head_is_timed_whole_on_a_gpu(length: int, heads_kv: int, expected: bool) -> None:
-    """Records take the place of a trial only where it would time a part."""
-    case = Case(length, length, 8 * heads_kv, heads_kv, 128, 128, "bf16", "cuda")
-    assert part.is_whole(masks.full(length), case) == expected
-
-
 def blocks(*kept: float) -> masks.BlockMask:
     """A pattern per head, of 8 x 8 blocks of 64 of which each keeps the first ones, this share of them."""
     patterns = [(np.arange(64) < 64 * share).reshape(8, 8) for share in kept]
@@ -250,23 +243,6 @@ def test_best_on_blocks_is_right(kept: tuple[float, ...]) -> None:
     seen = visible.any(-1).T[..., None]  # rows without keys are 0 here and NaN in the textbook
     out = longca.attention(*made[:3], mask)
     torch.testing.assert_close(out, textbook(*made[:3], visible).where(seen, 0.0), rtol=1e-6, atol=1e-8)
-
-
-def test_a_choice_lists_the_workspace_of_the_whole_call(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
-    clocked({})
-    monkeypatch.setattr(longca.Kernel, "workspace", lambda kernel, case: 8 * case.heads_q * case.seqlen_k)
-    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
-    choice = chooser.choose(masks.causal(79), CASE)
-    assert choice.part
-    assert {option.workspace for option in choice.options["bwd"]} == {8 * 4 * 79}
-
-
-def test_a_choice_names_the_part_that_was_timed(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
-    clocked({})
-    assert chooser.choose(masks.causal(79), CASE).part == ""
-    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
-    choice = chooser.choose(masks.causal(97), replace(CASE, seqlen_q=97, seqlen_k=97))
-    assert choice.part == "1 of 2 KV heads, the first 1 tokens"
 
 
 def whole_kernel(cost: dict[str, float], time: FakeTime) -> type[longca.Kernel]:
@@ -330,14 +306,6 @@ def test_the_last_resort_takes_part_only_where_no_other_kernel_can() -> None:
     alone = candidates(masks.causal(32768), case, available=lambda kernel: kernel.name == "torch")
     assert [kernel.label for kernel in alone.all] == ["torch:chunked"]
     assert not alone.quadratic
-
-
-@pytest.mark.parametrize("backward", [False, True])
-def test_the_last_resort_gives_an_lse_where_no_other_kernel_does(backward: bool) -> None:
-    """Only sdpa:math and torch:chunked take fp64 on a GPU, and sdpa:math gives no lse."""
-    case = Case(512, 512, 4, 2, 64, 64, "fp64", "cuda", backward=backward)
-    able = candidates(masks.causal(512), case, available=lambda kernel: True)
-    assert [kernel.label for kernel in able.all] == ["torch:chunked"]
 
 
 @pytest.mark.parametrize("failing", [("sdpa:flash", "torch:plain"), ON_CPU])
@@ -414,12 +382,6 @@ def test_a_compiled_call_makes_the_trial_outside_its_graph_and_once(trials: list
     assert len(trials) == 1
 
 
-def test_the_same_call_gives_the_same_bits() -> None:
-    mask, made = masks.build("causal_document", 79), make(replace(CASE, dtype="fp32"))
-    first, second = (longca.attention(*made[:3], mask) for _ in range(2))
-    assert torch.equal(first, second)
-
-
 def test_a_trial_leaves_random_numbers_alone() -> None:
     torch.manual_seed(5)
     wanted = torch.rand(3)
@@ -442,12 +404,6 @@ def test_the_version_of_best_covers_the_kernels_that_it_chooses(monkeypatch: pyt
     after = registry.versions(registry.get("best"))
     assert before["candidates"] != after["candidates"]
     assert before["code"] == after["code"]
-
-
-def test_what_no_kernel_can_do_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "preferred", lambda device: [])
-    with pytest.raises(longca.Refused, match=r"no kernel that is available here can do \w+ on cpu; `longca ls kernels` shows why\."):
-        longca.attention(*make(CASE)[:3], masks.causal(79))
 
 
 def test_classes_of_masks() -> None:

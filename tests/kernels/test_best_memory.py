@@ -17,7 +17,7 @@ from longca.cli import main
 from longca.kernels import registry
 from longca.kernels.backends import sdpa, torch_attention
 from longca.kernels.base import Case, Preference
-from longca.kernels.choice import chooser, kept, measured, part, trial
+from longca.kernels.choice import chooser, kept, measured, trial
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.fallback import NO_MEMORY, next_best
@@ -167,11 +167,8 @@ RECORDS = {
 @pytest.mark.parametrize(
     ("failing", "chose"),
     [
-        ({}, "sdpa:flash"),
         ({"sdpa:flash": {"bwd"}}, "sdpa:flash + torch:chunked"),
-        ({"sdpa:flash": {"fwd"}}, "torch:plain + sdpa:flash"),
         ({"sdpa:flash": {"plan"}}, "torch:plain + torch:chunked"),
-        ({"sdpa:flash": {"bwd"}, "torch:chunked": {"plan"}}, "sdpa:flash + torch:plain"),
     ],
 )
 def test_so_does_the_next_best_of_records(failing: dict[str, set[str]], chose: str, limit: Limit, recorded: Any) -> None:
@@ -187,61 +184,6 @@ def test_so_does_the_next_best_of_records(failing: dict[str, set[str]], chose: s
     assert choice.source == "records"
     chooser.forget()
     assert chooser.choose(mask, CASE).by_pass == {"fwd": "sdpa:flash", "bwd": "sdpa:flash"}
-
-
-def test_records_of_close_kernels_have_the_same_next_best(limit: Limit, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial would time a part of this call, so that records choose among kernels that they show equally fast."""
-    limit({"sdpa:flash": {"bwd"}})
-    close = {pass_: {label: 1 + (time - 1) / 100 for label, time in times.items()} for pass_, times in RECORDS.items()}
-    recorded(close)
-    monkeypatch.setattr(measured, "installed_versions", lambda kernel: "")
-    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
-    mask, made = masks.causal(64), make(CASE)
-    assert chooser.choose(mask, CASE).by_pass == {"fwd": "sdpa:flash", "bwd": "sdpa:flash"}
-    is_right(gradients(mask, made), mask, made)
-    choice = chooser.choose(mask, CASE)
-    assert (choice.by_pass, choice.source) == ({"fwd": "sdpa:flash", "bwd": "torch:chunked"}, "records")
-
-
-@pytest.mark.parametrize(
-    ("slower", "chosen", "why"),
-    [
-        (1.008, "torch:plain", "as fast as sdpa:flash within 1 %, with less workspace or the kernel of the forward"),
-        (1.02, "sdpa:flash", "2 % ahead of torch:chunked"),
-    ],
-)
-def test_of_backwards_that_records_show_equal_that_with_less_workspace_is_chosen(
-    slower: float, chosen: str, why: str, recorded: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorded({"fwd": {**RECORDS["fwd"], "torch:plain": 1.001}, "bwd": {"sdpa:flash": 1.0, "torch:plain": slower, "torch:chunked": slower}})
-    monkeypatch.setattr(measured, "installed_versions", lambda kernel: "")
-    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
-    sizes = {"sdpa:flash": 100, "torch:plain": 10, "torch:chunked": 11}
-    for kind in (torch_attention.TorchKernel, sdpa.Sdpa):
-        monkeypatch.setattr(kind, "workspace", lambda kernel, case: sizes[kernel.label])
-    choice = chooser.choose(masks.causal(64), CASE)
-    assert choice.by_pass == {"fwd": "sdpa:flash", "bwd": chosen}
-    assert choice.why["bwd"].endswith(why)
-
-
-def test_where_no_kernel_of_records_has_memory_the_first_error_comes(limit: Limit, recorded: Any) -> None:
-    limit({label: {"bwd"} for label in RECORDS["bwd"]})
-    recorded(RECORDS)
-    with pytest.raises(torch.OutOfMemoryError, match="in the bwd"):
-        gradients(masks.causal(64), make(CASE))
-    assert chooser.choose(masks.causal(64), CASE).by_pass == {"fwd": "sdpa:flash", "bwd": "sdpa:flash"}
-
-
-def test_the_reason_after_records_names_the_kernel_without_memory(recorded: Any) -> None:
-    recorded(RECORDS)
-    mask = masks.causal(64)
-    choice, among = chooser.choose(mask, CASE), candidates(mask, CASE)
-    second = next_best(choice, among, "fwd", "functional")
-    assert second is not None
-    assert second.why == {
-        "fwd": f"next by records: 2.00 times the time of the fastest; {NO_MEMORY} with sdpa:flash",
-        "bwd": choice.why["bwd"],
-    }
 
 
 def test_kernels_without_records_come_last_in_the_order_of_preference(recorded: Any) -> None:
@@ -298,14 +240,6 @@ def test_other_errors_are_not_hidden(limit: Limit, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Limited, "forward", lambda *_: torch.zeros(2) + torch.zeros(3))
     with pytest.raises(RuntimeError, match="must match the size"):
         longca.attention(*make(CASE)[:3], masks.causal(64))
-
-
-def test_another_error_of_the_next_best_kernel_is_not_hidden_by_the_first(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit({"sdpa:flash": {"fwd"}})
-    monkeypatch.setattr(torch_attention._Plain, "forward", lambda *_: torch.zeros(2) + torch.zeros(3))
-    with pytest.raises(RuntimeError, match="must match the size") as raised:
-        longca.attention(*make(CASE)[:3], masks.causal(64))
-    assert isinstance(raised.value.__cause__, torch.OutOfMemoryError)
 
 
 @pytest.mark.parametrize("spare", [False, True])
@@ -377,13 +311,6 @@ def test_a_plugin_that_wins_a_real_trial_and_has_no_memory_is_replaced(monkeypat
     assert choice.forward == kernel.chose != "hungry"
     assert NO_MEMORY in choice.why["fwd"]
     torch.testing.assert_close(out, longca.attention(*made[:3], mask, kernel="torch:chunked"), rtol=1e-4, atol=1e-5)
-
-
-def test_a_call_without_a_backward_falls_back_too(limit: Limit) -> None:
-    limit({"sdpa:flash": {"fwd"}})
-    mask, made = masks.causal(64), make(CASE)
-    torch.testing.assert_close(longca.attention(*made[:3], mask), textbook(*made[:3], mask)[0], rtol=1e-4, atol=1e-5)
-    assert prepared_for(None, mask, replace(CASE, backward=False), None).kernel.chose == "torch:plain"
 
 
 def test_the_next_best_has_the_least_sum_of_both_passes() -> None:

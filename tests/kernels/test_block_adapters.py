@@ -78,11 +78,6 @@ def test_bands_and_a_wrong_number_of_patterns_are_refused(kernel: str) -> None:
     assert "one per KV head (4), not 2" in answer.reason
 
 
-def test_block_size() -> None:
-    assert block_lists.block_size(masks.build("uniform_block", 300, b=64)) == 64  # type: ignore[arg-type]
-    assert block_lists.block_size(masks.build("variable_block", 2000, avg=200)) is None  # type: ignore[arg-type]
-
-
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scale: float) -> tuple[torch.Tensor, ...]:
     """Plain attention on [H, L, D] and the pairs that a stand-in made of its lists; (out, lse)."""
     k, v = (x.repeat_interleave(len(q) // len(k), 0).float() for x in (k, v))

@@ -15,7 +15,6 @@ from longca.kernels import registry
 from longca.kernels.backends.flex import kernel as flex
 from longca.kernels.base import Case, No, Yes
 from longca.kernels.inputs import make
-from longca.masks import Mask
 
 CASE = Case(300, 300, 2, 1, 16, 16, "fp32", backward=False)
 
@@ -62,14 +61,6 @@ def test_the_block_mask_shows_the_mask(name: str) -> None:
     assert torch.equal(seen, torch.from_numpy(mask.dense()))
     touched = made.to_dense()[0, 0].bool().repeat_interleave(128, 0).repeat_interleave(128, 1)[:300, :300]
     assert not (seen & ~touched).any()
-
-
-def test_more_than_two_intervals() -> None:
-    mask = Mask.of(300, 300, [(0, 300, start, 0, start + 20, 0) for start in (0, 50, 100, 200)])
-    made = mask.block_mask()
-    from torch.nn.attention.flex_attention import create_mask
-
-    assert torch.equal(create_mask(made.mask_mod, 1, 1, 300, 300, device="cpu")[0, 0], torch.from_numpy(mask.dense()))
 
 
 def test_a_softcap_is_right_and_sinks_need_an_lse() -> None:

@@ -38,22 +38,8 @@ def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["my_kernel", "my_kernel_class"])
 @pytest.mark.usefixtures("in_process")
 def test_the_documented_example_is_right_on_all_masks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(
-        [
-            "verify",
-            "--plugin",
-            str(EXAMPLES / f"{name}.py"),
-            "--seqlens",
-            "131",
-            "--heads",
-            "4:2",
-            "--head-dim",
-            "16",
-            "--json",
-            "--device",
-            "cpu",
-        ]
-    )
+    shape = ["--seqlens", "131", "--heads", "4:2", "--head-dim", "16", "--device", "cpu"]
+    code = main(["verify", "--plugin", str(EXAMPLES / f"{name}.py"), *shape, "--json"])
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
     untried = {TrialName.SOFTCAP} if name == "my_kernel_class" else {TrialName.SOFTCAP, TrialName.SINKS}  # sinks need a functional backward
@@ -80,27 +66,17 @@ def test_a_wrong_plugin_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("raise RuntimeError('no luck')", "fails when it is imported: RuntimeError: no luck"),
         (r"raise RuntimeError('no luck\ntoday')", "fails when it is imported: RuntimeError: no luck today (plugin.py line 1)."),
         ("x = 1", "has no kernel"),
         (f"{DECORATED.format('sdpa')}", "choose another name"),
         (f"{DECORATED.format('a:b')}", "calls its kernel 'a:b'; a name is made of letters, digits, _, - and ., and is not 'all'."),
-        (f"{DECORATED.format('my kernel,1')}", "calls its kernel 'my kernel,1'; a name is made of"),
-        (f"{DECORATED.format('all')}", "calls its kernel 'all'; a name is made of"),
         (f"{CLASS}    variants = ('x', 'y,z')\n    name = 'v'\n", "calls its variant of v 'y,z'; a name is made of"),
         (DECORATED.format("twin") + DECORATED.format("twin").replace("def f", "def g"), "has two kernels of the name 'twin'"),
         (CLASS, "the class Mine of the plugin {path} has no name; write one into it, such as name = 'mine'."),
-        (f"{CLASS}{DECORATED.format('beside')}", "the class Mine of the plugin {path} has no name"),
         (f"{CLASS}    name, layout = 'mine', 'BSHD'\n", "the kernel 'mine' has layout = 'BSHD'; it must be one of 'LHD', 'HLD'."),
-        (
-            f"{CLASS}    name, backward = 'mine', 'nonsense'\n",
-            "has backward = 'nonsense'; it must be one of 'functional', 'autograd', 'none'.",
-        ),
-        (f"{CLASS}    name, modules = 'mine', 'helper'\n", "has modules = 'helper'; it must be a tuple of strings, such as ('a',)."),
         (f"{CLASS}    name = 'mine'\n    devices = 'cpu'\n", "has devices = 'cpu'; it must be a tuple of strings"),
         (f"{CLASS}    name = 'mine'\n    devices = ('gpu',)\n", "is for the device 'gpu'; known are cpu and cuda."),
         (f"{CLASS}    name, capability = 'mine', 9\n", "has capability = 9; it must be two whole numbers, such as (9, 0)."),
-        (DECORATED.format("f', layout='BSHD"), "the kernel 'f' has layout = 'BSHD'; it must be one of 'LHD', 'HLD' (plugin.py line 2)."),
         (DECORATED.format("f', lower=3, layout='HLD"), "lower must be a function of (mask, case), not 3; leave it out"),
         (
             "import longca\nclass Mine(longca.Kernel):\n    name = 'mine'\n",
@@ -117,11 +93,6 @@ def test_a_bad_plugin_is_one_sentence(source: str, sentence: str, tmp_path: Path
     assert "Traceback" not in complaint
     assert "BadInput" not in complaint
     assert complaint.count(str(tmp_path)) == 1
-
-
-def test_a_missing_plugin_file() -> None:
-    with pytest.raises(BadInput, match="there is no plugin file"):
-        registry.load_plugin("/nowhere/kernel.py")
 
 
 def test_the_documentation_shows_the_example() -> None:
@@ -143,7 +114,7 @@ def test_a_class_that_others_build_on_needs_no_name(tmp_path: Path) -> None:
     assert registry.load_plugin(tmp_path / "plugin.py") == ["first", "second"]
 
 
-@pytest.mark.parametrize("answer", ["False", "None", "True"])
+@pytest.mark.parametrize("answer", ["None", "True"])
 @pytest.mark.usefixtures("in_process")
 def test_supports_must_answer_yes_or_no(answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plugin.py").write_text(CLASS.replace("ANSWER", answer) + "    name = 'odd'\n")
@@ -157,10 +128,9 @@ def test_supports_must_answer_yes_or_no(answer: str, tmp_path: Path, capsys: pyt
     assert entry["tested"].endswith("plugin.py` checks it")
 
 
-@pytest.mark.parametrize("decorator", ["longca.kernel", "longca.kernel()"])
 @pytest.mark.usefixtures("in_process")
-def test_the_decorator_needs_no_parentheses(decorator: str, tmp_path: Path) -> None:
-    (tmp_path / "plugin.py").write_text(f"import torch, longca\n@{decorator}\ndef bare(q, k, v, mask, scale):{RIGHT}")
+def test_the_decorator_needs_no_parentheses(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(f"import torch, longca\n@longca.kernel\ndef bare(q, k, v, mask, scale):{RIGHT}")
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 0
 
 
@@ -168,8 +138,6 @@ def test_the_decorator_needs_no_parentheses(decorator: str, tmp_path: Path) -> N
     ("arguments", "misfit"),
     [
         ("q, k, v", r"\(q, k, v\), which do not fit \(too many positional arguments\)"),
-        ("q, k, v, mask, scale, dropout", "missing a required argument: 'dropout'"),
-        ("q, k, v, mask, softcap", "multiple values for argument 'softcap'"),
         ("q, k, v, mask, scale, sinks", "missing a required argument: 'sinks'"),
     ],
 )
@@ -177,20 +145,6 @@ def test_a_function_with_other_arguments_is_refused_with_those_it_must_have(argu
     (tmp_path / "mine.py").write_text(f"import longca\n@longca.kernel\ndef mine({arguments}): return q\n")
     with pytest.raises(BadInput, match=rf"the kernel 'mine' .*{misfit}.* write def mine\(q, k, v, mask, scale\), with softcap=0.0 or"):
         registry.load_plugin(tmp_path / "mine.py")
-
-
-def test_the_decorator_takes_a_name_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "plugin.py").write_text(f"import torch, longca\n@longca.kernel('mine')\ndef bare(q, k, v, mask, scale):{RIGHT}")
-    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 2
-    assert "@longca.kernel takes its settings by name, such as name='mine'; write that" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["verify", "run"])
-def test_a_typo_in_a_plugins_name_gets_its_name(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "plugin.py").write_text(DECORATED.format("good_fn"))
-    flags = ["--out", str(tmp_path / "out")] if command == "run" else []
-    assert main([command, "--plugin", str(tmp_path / "plugin.py"), "--kernels", "goodfn", *SMALL, *flags]) == 2
-    assert capsys.readouterr().err == "longca: unknown kernel 'goodfn'; did you mean 'good_fn'?\n"
 
 
 @pytest.mark.usefixtures("in_process")
@@ -201,16 +155,6 @@ def test_a_gradient_that_does_not_arrive_is_said_beside_the_forward(tmp_path: Pa
     assert finding["reason"].startswith("no gradient reaches k: ")
     assert finding["reason"].endswith("; its forward alone is right")
     assert set(finding["errors"]) == {"out"}
-
-
-@pytest.mark.usefixtures("in_process")
-def test_what_no_gradient_reaches_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "plugin.py").write_text("import longca\n@longca.kernel\ndef cut(q, k, v, mask, scale): return q.detach()\n")
-    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
-    said = capsys.readouterr().out
-    assert "error: cut on causal: no gradient reaches q, k, v: " in said
-    assert '; a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class; ' in said
-    assert "; its forward alone: out is off by " in said
 
 
 FORWARD = """
@@ -224,19 +168,6 @@ class Ready(longca.Attention):
     def forward(self, q, k, v): return attend(q, k, v, self.mask, self.scale), None
 def attend(q, k, v, mask, scale):
 """
-
-
-@pytest.mark.usefixtures("in_process")
-def test_a_class_without_a_backward_is_checked_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ready = FORWARD.replace("PREPARED", "Ready(mask, case.softmax_scale)") + RIGHT
-    for source, code, status in ((ready, 0, "ok"), (ready.replace("* scale", "* scale * 1.1"), 1, "wrong")):
-        (tmp_path / "plugin.py").write_text(source)
-        assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, "--json"]) == code
-        finding = json.loads(capsys.readouterr().out.splitlines()[0])
-        assert finding["status"] == status
-        assert set(finding["errors"]) == {"out"}
-        hint = 'forward only: it has no backward, so its class should declare backward = "none"'
-        assert finding["reason"].startswith(hint if status == "ok" else "out is off by ")
 
 
 @pytest.mark.usefixtures("in_process")

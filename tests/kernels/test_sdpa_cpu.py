@@ -8,7 +8,6 @@ from longca import masks
 from longca.kernels import registry
 from longca.kernels.backends.sdpa import Sdpa
 from longca.kernels.base import Case, Yes
-from longca.kernels.shared import deterministic_torch
 from longca.masks import Mask
 
 SEQLEN = 77
@@ -117,12 +116,6 @@ def test_cuts_have_other_lengths_and_rows_that_see_nothing(rows, columns, varian
     check(variant, mask, case_of(mask, "fp32"))
 
 
-@pytest.mark.parametrize("variant", ["flash", "math"])
-def test_full_between_different_lengths(variant):
-    mask = Mask.of(9, 31, [(0, 9, 0, 0, 31, 0)])
-    assert check(variant, mask, case_of(mask, "fp32")).how == "native"
-
-
 def test_rows_that_see_nothing_give_zeros_and_minus_infinity():
     mask = Mask.of(12, 12, [(3, 8, 0, 0, 4, 1)])
     case = case_of(mask, "fp32")
@@ -171,13 +164,3 @@ def test_nothing_stands_in_for_what_was_asked():
     assert Sdpa("cudnn").supports(build("share_question"), on_gpu).quadratic
     assert not Sdpa("cudnn").supports(mask, case_of(mask, "bf16", dims=(64, 64), device="cuda", deterministic=True))
     assert not Sdpa("efficient").supports(mask, case_of(mask, "fp64", dims=(64, 64), device="cuda"))
-
-
-def test_the_deterministic_switch_is_put_back():
-    with deterministic_torch(True):
-        assert torch.are_deterministic_algorithms_enabled()
-        assert not torch.utils.deterministic.fill_uninitialized_memory
-    assert not torch.are_deterministic_algorithms_enabled()
-    assert torch.utils.deterministic.fill_uninitialized_memory
-    with deterministic_torch(False):
-        assert not torch.are_deterministic_algorithms_enabled()

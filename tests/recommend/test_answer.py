@@ -12,10 +12,9 @@ import pytest
 import longca
 from journals import Write
 from longca.cli import main
-from longca.masks import causal
 from longca.recommend.answer import Answer
 from longca.recommend.question import Question
-from longca.recommend.rank import _sample_mask, recommend
+from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, table
 from longca.results.naming import contests, rows
@@ -52,8 +51,6 @@ def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None
     assert "cudnn_flex" in found.unmeasured
     assert "flex" not in found.unmeasured
     assert "vsa" not in found.unmeasured  # it takes blocks only
-    assert found.best is not None
-    assert not found.best.summed
 
 
 @pytest.mark.parametrize(("name", "line"), [("flex", ""), ("mine", ""), ("fa4:bands", "to install fa4: pip install flash-attn-4")])
@@ -86,14 +83,6 @@ def test_a_failure_counts_by_whatever_name_it_was_asked_for(write: Write) -> Non
     assert [(out.line, out.status) for out in found.out] == [("fa4:bands", "wrong")]
 
 
-def test_the_later_journal_counts_whatever_name_it_has(write: Write) -> None:
-    made = [(5.0, "fa4"), (3.0, "fa4:bands"), (1.0, "fa4")]
-    folders = [write(f"{at}", [kernel("fa4:bands", around(ms), asked=asked, key=f"{at}")]) for at, (ms, asked) in enumerate(made)]
-    best = recommend(Question.parse("causal", "8K", heads="64:8"), load(folders)).best
-    assert best is not None
-    assert best.ms == pytest.approx(1.0)
-
-
 def test_noise_does_not_make_a_slow_kernel_as_good(write: Write) -> None:
     wide, wider = [0.9, 1.0, 1.0, 1.5], [0.9, 1.36, 1.36, 1.7]
     found = answer(write("made", [kernel("fa4:bands", wide), kernel("flex", wider), kernel("sdpa:cudnn", [0.9, 1.05, 1.05, 1.4])]))
@@ -105,21 +94,9 @@ def test_what_is_faster_than_one_as_good_is_as_good(write: Write) -> None:
     assert [choice.as_good for choice in answer(write("made", made)).choices] == [False, True, True]
 
 
-def test_doubts_are_those_of_the_masks_that_are_compared(write: Write) -> None:
-    made = [kernel(name, around(1.0), mask_digest="d0", seed=0) for name in ("fa4:bands", "flex")]
-    made.append(kernel("fa4:bands", [9.0], mask_digest="d1", seed=1, noisy=True, peak_gib=99.0))
-    best = answer(write("made", made)).choices[0]
-    assert (best.noisy, best.samples, best.memory_gib) == (False, 4, pytest.approx(best.memory_gib))
-    assert best.memory_gib is not None
-    assert best.memory_gib < 99
-
-
-def test_seeds_that_draw_nothing_are_one_mask(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    made = [kernel("fa4:bands", around(1.0), seed=0), kernel("flex", around(2.0), seed=42)]
-    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", made))]) == 0
-    said = capsys.readouterr().out
-    assert "range" not in said
-    assert "--seed 0 " in said
+def test_seeds_that_draw_nothing_are_one_mask(write: Write) -> None:
+    found = answer(write("made", [kernel("fa4:bands", around(1.0), seed=0), kernel("flex", around(2.0), seed=42)]))
+    assert (len(found.choices), found.masks, found.seeds) == (2, 1, (0,))
 
 
 def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:
@@ -127,7 +104,6 @@ def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:
     made += [kernel("flex", around(1.0), "fwd"), kernel("flex", None, "bwd", status="oom", reason="out of memory")]
     found = answer(write("made", made))
     assert found.best is not None
-    assert found.best.summed
     assert found.best.ms == pytest.approx(4.0)
     assert found.best.tflops == pytest.approx(3.5e10 / 4.0 / 1e9)
     inputs = 8192 * (64 * 128 * 2 + 8 * 128 * 2) * 2 / 2**30
@@ -142,11 +118,9 @@ def test_a_record_of_both_passes_counts_before_the_sum(write: Write) -> None:
     assert best.ms == pytest.approx(5.0)
 
 
-def test_forwards_of_training_and_of_inference_are_told_apart(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forwards_of_training_and_of_inference_are_told_apart(write: Write) -> None:
     made = [kernel("fa4", around(2.0), "fwd", grad=True), kernel("fa4", around(1.0), "fwd", grad=False), kernel("flex", around(3.0), "fwd")]
     folder = write("made", [*made, kernel("fa4", around(4.0), "bwd")])
-    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--pass", "fwd", "--results", str(folder)]) == 0
-    assert "a forward of training, which keeps what a backward needs: flex." in capsys.readouterr().out
     fwd, both = answer(folder, pass_="fwd").best, answer(folder).best
     assert fwd is not None
     assert both is not None
@@ -174,9 +148,9 @@ def test_seeds_are_compared_on_the_same_masks(write: Write) -> None:
     assert [choice.name for choice in found.choices] == ["c", "a", "b"]
     assert found.seeds == (0,)
     found = answer(write("without-c", made[:-1]), "causal_document")
-    assert [(choice.name, *map(round, (choice.tflops, choice.worst_tflops, choice.highest_tflops))) for choice in found.choices] == [
-        ("a", round(3 / (1 / 500 + 1 / 400 + 1 / 300)), 300, 500),
-        ("b", round(3 / (1 / 450 + 1 / 350 + 1 / 250)), 250, 450),
+    assert [(choice.name, choice.tflops) for choice in found.choices] == [
+        ("a", pytest.approx(3 / (1 / 500 + 1 / 400 + 1 / 300))),
+        ("b", pytest.approx(3 / (1 / 450 + 1 / 350 + 1 / 250))),
     ]
     assert found.choices[0].ms_over_masks == pytest.approx([made[0]["flops"] / speed / 1e9 for speed in (500, 300)])
     assert found.seeds == (0, 1, 2)
@@ -238,7 +212,7 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     run[run.index("all")] = "torch:plain,sdpa:math"
     assert main([*run[1:], "--budget", "0.02", "--device", "cpu"]) == 0
     capsys.readouterr()
-    assert main(then[1:]) == 0
+    assert main([*then[1:], "--details"]) == 0
     said = capsys.readouterr().out
     assert "means and ranges over 3 masks (seeds 0, 1, 2)" in said
     assert f"records: {2 * 3} in out/recommend/results.jsonl" in said
@@ -284,7 +258,7 @@ def test_one_pattern_for_all_heads_is_another_problem(write: Write, capsys: pyte
     assert main([*words, "--heads", "64:64", "--exact"]) == NO_RECORD
     assert "there are records with --heads 64:8." in capsys.readouterr().out
     answers = table(load([folder]), {"pass_": "fwd+bwd"})
-    assert {tuple(found.question.params.items()): found.best and found.best.kernel for found in answers} == {
+    assert {found.question.problem.params: found.best and found.best.kernel for found in answers} == {
         (): "flex",
         (("heads", 1),): "fa4",
     }
@@ -303,13 +277,6 @@ def test_only_what_could_do_it_is_worth_measuring(write: Write, asked: Any, able
     found = answer(write("made", [blocks("torch", around(1.0))]), "uniform_block", heads="8:8", **asked)
     assert able <= set(found.unmeasured)
     assert not unable & set(found.unmeasured)
-
-
-def test_a_length_that_ends_within_a_block_and_a_wide_window_are_asked_for_as_they_are(write: Write) -> None:
-    folder = write("made", [blocks("torch", around(1.0))])
-    assert "vsa" not in answer(folder, "uniform_block", "8100", "8:8").unmeasured
-    small = _sample_mask(Question.parse("sliding_window_causal", "128K", params={"w": 4095}))
-    assert small.area < causal(small.seqlen_q).area
 
 
 def _empty(folder: Path) -> list[str]:
@@ -333,14 +300,10 @@ def test_a_doubtful_record_is_out_with_the_reason(write: Write) -> None:
     assert [(out.line, out.status, out.reason) for out in found.out] == [("flex", "doubtful", "it has a time but no check")]
 
 
-def test_records_of_older_code_are_recommended_and_marked(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write("made", [kernel("fa4:bands", around(1.0)), kernel("somebodys", around(2.0))])
-    found = answer(folder)
+def test_records_of_older_code_are_recommended_and_marked(write: Write) -> None:
+    found = answer(write("made", [kernel("fa4:bands", around(1.0)), kernel("somebodys", around(2.0))]))
     assert [(choice.name, choice.older) for choice in found.choices] == [("fa4:bands", True), ("somebodys", False)]
-    assert [choice["older"] for choice in (found.to_json()["best"], *found.to_json()["runners_up"])] == [True, False]
     assert [record["older"] for record in found.to_json()["best"]["records"]] == [True]
-    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]) == 0
-    assert "the kernel's code has changed since, or its version was not recorded: fa4:bands." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("pass_", [Pass.FWD, Pass.BWD])
@@ -349,9 +312,9 @@ def test_it_is_the_ranking_of_the_shipped_results(pass_: Pass) -> None:
     other pass only."""
     shipped = load(ROOT / "results" / "h200" / "paper-kernel")
     for contest, group in contests(rows(shipped)).items():
-        if contest.pass_ is not pass_ or contest.problem not in ("causal", "causal_document", "share_question"):
+        if contest.pass_ is not pass_ or contest.mask_name not in ("causal", "causal_document", "share_question"):
             continue
-        found = recommend(Question.parse(contest.problem, contest.seqlen, pass_=pass_.value), shipped)
+        found = recommend(Question.parse(contest.mask_name, contest.seqlen, pass_=pass_.value), shipped)
         ranking = rank_rows(group)
         assert [choice.name for choice in found.choices] == [standing.line for standing in ranking.standings]
         assert [choice.tflops for choice in found.choices] == [standing.tflops for standing in ranking.standings]

@@ -40,10 +40,7 @@ def asked(folder: Path, *more: str) -> int:
         (["--gpus", "0"], "a question needs at least one GPU, not 0."),
         (["--calls-per-plan", "0"], "--calls-per-plan is the number of calls that one plan serves, 1 or more, not 0."),
         (["--memory", "80"], "'80' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
-        (["--memory", "banana"], "'banana' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
         (["--pass", "forward"], "unknown pass 'forward'; did you mean 'fwd'?"),
-        (["--memory", "80GBB"], "'80GBB' is not an amount of memory;"),
-        (["--memory", "0G"], "'0G' is not an amount of memory;"),
         (["--memory", "nanG"], "'nanG' is not an amount of memory;"),
     ],
 )
@@ -65,12 +62,6 @@ def test_memory_is_written_as_it_was_typed(write: Write, capsys: Captured, typed
     assert shortest_memory(parse_memory(typed)) == typed
     assert asked(write("made", [kernel("fa4", around(1.0), peak_gib=500.0)]), "--memory", typed, "--device", "B300") == NO_RECORD
     assert f" --memory {typed} " in capsys.readouterr().out
-
-
-def test_an_odd_amount_of_memory_is_written_closely() -> None:
-    for size in (1, 123456789012, 132560719, (1 << 40) + 1):
-        assert parse_memory(shortest_memory(size)) == pytest.approx(size, abs=64)
-    assert [shortest_memory(size) for size in (0, (1 << 63) - 1)] == ["0GB", "8589934592GiB"]  # the ends, which are not read again
 
 
 def test_an_unknown_cluster_is_refused_with_the_nearest_name_and_all_names(write: Write, capsys: Captured, tmp_path: Path) -> None:
@@ -107,9 +98,6 @@ def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(w
     assert signature(compare).parameters["threshold"].default == PRACTICAL
 
 
-SCALED = "it is scaled over lengths, heads, head sizes and parameters of the mask only"
-
-
 def test_kernels_that_refuse_the_shape_say_so_where_no_other_was_measured(write: Write, capsys: Captured) -> None:
     assert asked(write("made", [kernel("fa4:bands", around(1.0)), kernel("fa3", around(1.0))]), "--head-dim", "512") == NO_RECORD
     said = capsys.readouterr().out
@@ -138,13 +126,6 @@ def test_methods_that_refuse_block_patterns_are_not_worth_measuring(write: Write
     unmeasured = recommend(Question.parse("causal", "8K", gpus=128), dense).unmeasured
     assert "magi" in unmeasured
     assert "ulysses" not in unmeasured  # 128 ranks cannot share 64 heads
-
-
-@pytest.mark.parametrize("flag", ["--mask", "--seqlen", "--device", "--results", "--pass", "--memory", "--cluster", "--export"])
-def test_an_empty_argument_is_refused(write: Write, capsys: Captured, flag: str) -> None:
-    words = {"--mask": "causal", "--seqlen": "8K", "--results": str(write("made", [kernel("fa4", around(1.0))])), flag: ""}
-    assert main(["recommend", *(word for pair in words.items() for word in pair)]) == 2
-    assert f"longca: {flag} is empty; give a value, or leave it out." in capsys.readouterr().err
 
 
 def test_an_empty_folder_name_is_refused() -> None:

@@ -9,7 +9,6 @@ import longca
 from journals import Write
 from longca.cli import main
 from longca.errors import BadInput
-from longca.recommend.shipped import shipped
 from longca.recommend.table import NO_RECORD
 from report.made import around, kernel
 
@@ -65,13 +64,3 @@ def test_in_python_it_stays_an_error(write: Write) -> None:
 def test_without_any_answer_the_exit_code_says_so(words: list[str], capsys: Captured) -> None:
     assert main([*words, "8K", "--memory", "1MiB"]) == NO_RECORD
     assert "NVIDIA B200:\nno kernel that was measured can be recommended." in capsys.readouterr().out
-
-
-def test_a_contributed_journal_leaves_the_first_command_of_the_readme_working(write: Write, capsys: Captured) -> None:
-    """Beside the shipped records of an H200, somebody's of a B200."""
-    folder = write("made", [kernel("flex", around(2.0), mask="causal_document", seqlen=32768)], {"device": "NVIDIA B200"})
-    results = [str(folder), *map(str, shipped())]
-    assert main(["recommend", "--mask", "causal_document", "--seqlen", "32K", "--results", *results]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("NVIDIA B200:\nuse flex: ")
-    assert "\n\nNVIDIA H200:\nuse " in said

@@ -36,10 +36,8 @@ def test_the_memory_that_is_asked_for(write: Write) -> None:
     assert [choice.name for choice in found.choices] == ["small"]
     assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not counted"}
     assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(out.reason for out in found.out if out.line == "big")
-    assert found.least_gib is None
     none = answer(write("large", made[:2]), memory="1GiB")
     assert none.best is None
-    assert none.least_gib == ("small", pytest.approx(1.0 + inputs_gib(8192)))
     assert none.measure == "", "the run would not fit either"
 
 
@@ -91,7 +89,7 @@ def test_predicted_memory_counts_and_more_gpus_are_advised(write: Write, capsys:
     assert [(out.status, out.reason) for out in found.out] == [("too large", expected)]
     assert found.measure == "", "the run would not fit either"
     assert main(["recommend", "--mask", "causal", "--seqlen", "32K", "--results", str(folder)]) == NO_RECORD
-    assert f"the least memory is {need:.3g} GiB: fa4:bands; more GPUs have more (--gpus)." in capsys.readouterr().out
+    assert "more GPUs have more memory (--gpus)." in capsys.readouterr().out
 
 
 def test_memory_of_ranks_is_that_of_each_gpu(write: Write) -> None:

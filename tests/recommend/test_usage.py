@@ -56,7 +56,7 @@ def test_the_window_of_a_model_is_asked_for(write: Write) -> None:
     folder = write("made", made, {})
     for mask in windowed:
         assert longca.best(mask, "8K", model="gpt-oss-120b", results=folder).kernel == "127"
-        assert longca.best(mask, "8K", model="gpt-oss-120b", w=1024, results=folder).kernel == "1024"
+        assert longca.best(mask, "8K", model="gpt-oss-120b", params={"w": 1024}, results=folder).kernel == "1024"
 
 
 def test_a_mask_file_of_another_length_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,11 +189,6 @@ def test_a_kernel_of_a_file_is_used_and_measured_again_from_that_file(
     scope: dict[str, Any] = {}
     exec(capsys.readouterr().out, scope)
     assert scope["out"].isfinite().all()
-
-
-def test_journals_that_differ_in_the_name_of_the_file_are_compared(write: Write) -> None:
-    a, b = (write(name, [kernel("mine", [1.0] * 9)], {"plugins": {f"{name}.py": ["mine"]}}) for name in "ab")
-    assert main(["compare", str(a), str(b)]) == 0
 
 
 def test_the_code_of_a_nearest_answer_says_that_it_is_one(write: Write) -> None:

@@ -91,12 +91,11 @@ def split(method: str, ms: float, ranks: int = 64, **fields: Any) -> Record:
     return kernel("fa4:bands", around(ms), level="cp", method=method, ranks=ranks, grid=f"8x{ranks // 8}", **fields)
 
 
-def results_of(records: Iterable[Record], environments: Record | None = None, homes: list[tuple[int, ...]] | None = None) -> Results:
+def results_of(records: Iterable[Record], environments: Record | None = None) -> Results:
     """The records as they are read from journals, without writing one."""
     decoded = [decode_record(line(record | {"key": str(number)}).encode()) for number, record in enumerate(records)]
     facts = decode_environments(json.dumps(environments or {"e": ENVIRONMENT}).encode())
-    places = {record.key: home for record, home in zip(decoded, homes or [(0,)] * len(decoded), strict=True)}
-    return Results(without_doubtful(decoded, facts), facts, homes=places)
+    return Results(without_doubtful(decoded, facts), facts, homes={record.key: (0,) for record in decoded})
 
 
 def blocks(name: str, samples: Any, heads: int = 8, **fields: Any) -> Record:

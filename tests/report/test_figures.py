@@ -34,18 +34,16 @@ def journal(write: Write, **fields: Any) -> Path:
     return write("made", [*made, named("fa2", seqlen=16384, status="unsupported", reason="no such mask")])
 
 
-def drawn(
-    records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, homes: list[tuple[int, ...]] | None = None
-) -> dict[str, Any]:
+def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The figures before they are written, by the first word of their file's name, or by all of it."""
     found: dict[str, Any] = {}
     monkeypatch.setattr(figures, "save", lambda figure, stem: found.update({stem.name.partition("-")[0]: figure, stem.name: figure}) or [])
-    list(figures.write_figures(rows_of(records, homes), tmp_path))
+    list(figures.write_figures(rows_of(records), tmp_path))
     return found
 
 
-def rows_of(records: list[Record], homes: list[tuple[int, ...]] | None = None) -> list[naming.Row]:
-    return naming.rows(results_of(records, homes=homes))
+def rows_of(records: list[Record]) -> list[naming.Row]:
+    return naming.rows(results_of(records))
 
 
 def speed_at(records: list[Record]) -> tuple[float, float, float] | None:
@@ -163,11 +161,11 @@ def pattern(name: str, ratio: float, ms: float, **fields: Any) -> Record:
 
 
 def test_one_length_of_block_patterns_is_drawn_over_their_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the dense mask of the same run as a level line, so that one sees where blocks stop being worth it."""
+    """With the dense mask as a level line, so that one sees where blocks stop being worth it."""
     made = [pattern("flex", ratio, 10 * ratio) for ratio in (0.2, 0.5, 0.8)]
     dense = kernel("fa4:native", [6.0], which="fwd", mask="full")
-    other = kernel("cudnn", [1.0], which="fwd", mask="full")
-    found = drawn([*made, dense, other], tmp_path, monkeypatch, [[0]] * 4 + [[1]])
+    other = kernel("cudnn", [1.0], which="fwd", mask="full", heads_kv=64)
+    found = drawn([*made, dense, other], tmp_path, monkeypatch)
     [(title, axes)] = panels(found["ratio"]).items()
     assert title == "uniform_block b=64"
     assert lines(axes) == [([0.2, 0.5, 0.8], [2.0, 5.0, 8.0])]
@@ -184,13 +182,12 @@ def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path
     made = [pattern("flex", ratio, 10 * ratio) for ratio in (0.2, 0.5)]
     dense = kernel("fa4:native", [6.0], which="fwd", mask="full")
 
-    def levels_drawn(*more: Record, homes: list[tuple[int, ...]] | None = None) -> set[str]:
-        return {name.split("-")[4] for name in drawn([*made, *more], tmp_path, monkeypatch, homes) if "-" in name}
+    def levels_drawn(*more: Record) -> set[str]:
+        return {name.split("-")[4] for name in drawn([*made, *more], tmp_path, monkeypatch) if "-" in name}
 
     assert levels_drawn(dense) == {"sparse"}
     assert levels_drawn(dense, dense | {"seqlen": 16384}) == {"sparse", "kernel"}
     assert levels_drawn(dense, kernel("cudnn", [6.0], which="fwd", mask="full")) == {"sparse", "kernel"}
-    assert levels_drawn(dense, homes=[(0,), (0,), (1,)]) == {"sparse", "kernel"}
 
 
 def test_slow_speeds_are_drawn_in_gflops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,11 @@ from typing import IO, Any
 import pytest
 
 from longca.cli import main
-from longca.kernels import registry
 from longca.report.terminal import failure_table
 from longca.results import naming
-from longca.results.export import columns, to_csv, to_markdown
+from longca.results.export import to_csv, to_markdown
 from longca.results.reading import read
-from report.made import around, kernel, make_record, results_of
+from report.made import kernel, make_record, results_of
 
 GOLDEN = Path(__file__).parent / "golden" / "schema2"
 
@@ -195,14 +194,3 @@ def test_no_reason_of_an_old_record_breaks_an_export_or_a_terminal(tmp_path: Pat
     assert main(["export", str(folder), "--csv"]) == 0
     assert "half � and �[2J" in capsys.readouterr().out
     assert failure_table(naming.rows(read(folder))).rows[0][-1] == "half � and �[2J"
-
-
-def test_records_of_another_version_of_the_code_are_marked() -> None:
-    """Until they are measured again they count as before, and say so."""
-    code = registry.versions(registry.get("fa4:bands"))["code"]
-    records = [
-        kernel("fa4:bands", around(1.0), seed=seed, versions=versions)
-        for seed, versions in enumerate((None, {"code": "x"}, {"code": code}))
-    ]
-    records.append(kernel("somebodys", around(1.0), seed=9, versions={"code": "x"}))  # not known here: nobody can tell
-    assert columns(results_of(records))["older"] == [True, True, False, False]

@@ -7,10 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from longca import masks
-from longca.results.limits import LIMITED, Limits, covered, tile_rows
+from longca.results.limits import LIMITED, Limits
 from longca.results.problem import Pass
 from longca.results.reading import read
 from longca.results.record import Record
+from longca.results.tile_work import covered, tile_rows
 
 H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 
@@ -24,7 +25,7 @@ def counted(dense: np.ndarray, rows: int, keys: int) -> float:
 @pytest.mark.parametrize("tile", [(16, 128), (64, 128), (7, 13)])
 def test_the_covered_share_is_that_of_a_dense_matrix(name: str, tile: tuple[int, int]) -> None:
     mask = masks.build(name, 509, seed=3)
-    assert covered(mask.bands, mask.area, mask.seqlen_q, mask.seqlen_k, *tile) == pytest.approx(counted(mask.dense(), *tile), rel=1e-12)
+    assert covered(mask, *tile) == pytest.approx(counted(mask.dense(), *tile), rel=1e-12)
 
 
 def test_forward_tiles_are_shared_by_the_query_heads_of_a_kv_head() -> None:

@@ -31,6 +31,6 @@ def test_documents_of_another_distribution_are_no_other_seeds() -> None:
     drawn = make_record(**place, seed=42, mask_digest="c", params={"p": 42}, given={"distribution": "chatqa2", "packing": "chunked"})
     own = make_record(**place, seed=42, mask_digest="o", params={"p": 42}, given={"documents": True})
     names = ["prefix_lm_document", "prefix_lm_document", "prefix_lm_document chatqa2 chunked", "prefix_lm_document own documents"]
-    assert [row.problem for row in naming.rows(results_of([*usual, drawn, own]))] == names
-    assert [row.problem for row in naming.rows(results_of([drawn]))] == ["prefix_lm_document"], "where all are drawn in one way"
+    assert [row.mask_name for row in naming.rows(results_of([*usual, drawn, own]))] == names
+    assert [row.mask_name for row in naming.rows(results_of([drawn]))] == ["prefix_lm_document"], "where all are drawn in one way"
     assert [len(rows) for rows in naming.contests(naming.rows(results_of([*usual, drawn, own]))).values()] == [2, 1, 1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from longca.results.naming import kernel_names
 from longca.results.points import grouped
-from longca.results.reading import Identity, as_planned, identities, identity
+from longca.results.reading import Identity, as_planned, identity
 from longca.results.record import Record
 
 
@@ -55,7 +55,7 @@ def _planned(record: Record) -> Identity:
 
 def _works(records: Sequence[Record]) -> list[Identity]:
     named = zip(records, kernel_names(records), strict=True)
-    return identities(records, (record.label if record.variant else name for record, name in named))
+    return [identity(record, record.label if record.variant else name) for record, name in named]
 
 
 def _paired(before: Sequence[Record], after: Sequence[Record], left: Sequence[int], right: Sequence[int]) -> dict[int, int]:

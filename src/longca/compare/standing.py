@@ -72,7 +72,7 @@ def tables(results: Results, kernel: str) -> list[Table]:
 
 def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, Position]) -> Table:
     unit = speed_unit(position.own.tflops for position in group.values() if position.own)
-    texts = {(contest.problem, contest.seqlen): position.text(unit) for contest, position in group.items()}
+    texts = {(contest.mask_name, contest.seqlen): position.text(unit) for contest, position in group.items()}
     signs = f"{unit.name}; x: ratio to the fastest other kernel; {NOISY}"
     return length_table(f"{kernel} against the best other kernel, {pass_}, {setting.title} ({signs})", texts)
 

@@ -4,14 +4,15 @@ sentences of them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace as replace_fields
+from msgspec.structs import replace
 
 from longca.errors import LongcaError
 from longca.kernels import registry
+from longca.recommend import shipped
 from longca.recommend.commands import run_command
 from longca.recommend.match import Near, Nearest
 from longca.recommend.question import Question
@@ -36,17 +37,12 @@ class Source:
         record = self.record
         return f"Source({str(self.file)!r}, key={record.key!r}, pass={record.problem.pass_.value!r}, seed={record.problem.seed!r})"
 
-    def command(self, seeds: Sequence[int] = ()) -> str:
-        """The command that measures the record again, or all that differ from it in their seed."""
-        return command(self.record, self.environment, self.masks, seeds)
-
     def to_json(self) -> dict[str, Any]:
         record, environment = self.record, self.environment
         return {
-            "file": str(self.file), "device": environment.name, "date": environment.date, "commit": environment.commit,
-            "longca": environment.longca, "key": record.key, "pass": record.problem.pass_, "seed": record.problem.seed,
-            "mask_digest": record.built.digest, "simulated": record.simulated, "noisy": record.noisy,
-            "older": is_older(record), "command": self.command(),
+            "file": shipped.portable(self.file), "device": environment.name, "date": environment.date, "commit": environment.commit,
+            "key": record.key, "pass": record.problem.pass_, "seed": record.problem.seed, "older": is_older(record),
+            "command": command(record, environment, self.masks),
         }  # fmt: skip
 
 
@@ -60,8 +56,6 @@ class Choice:
     grid: str | None
     options: str | None
     tflops: float  # per GPU; of several masks all work over all time
-    worst_tflops: float  # of any of the masks
-    highest_tflops: float
     ms: float  # the mean over the masks
     ms_over_masks: tuple[float, float]  # the least and the most: documents of other seeds have more or fewer visible pairs
     ms_range: tuple[float, float] | None  # of a nearest answer, where its error is known
@@ -73,18 +67,20 @@ class Choice:
     noisy: bool
     samples: int  # of the record that has the fewest
     older: bool  # a record is of an older version of the kernel's code
-    summed: bool  # forward and backward were measured apart
     simulated: str | None  # the cluster it was simulated for
     sources: tuple[Source, ...]  # of a nearest answer those of the nearest length
 
     def command(self, seeds: Sequence[int]) -> str:
         """The command that measures it again: this variant, also where its record asked for the kernel's own choice."""
         source = self.sources[0]
+        return command(self._asked(source.record), source.environment, source.masks, seeds)
+
+    def _asked(self, record: Record) -> Record:
         try:
             registry.get(self.kernel)
         except LongcaError:  # of a plugin that is not here: as it was typed then
-            return source.command(seeds)
-        return replace(source, record=replace_fields(source.record, asked=self.kernel)).command(seeds)
+            return record
+        return replace(record, asked=self.kernel)
 
     def to_json(self) -> dict[str, Any]:
         values = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "sources"}
@@ -97,14 +93,10 @@ class Pair(Choice):
 
     forward: str
     backward: str
-    forward_ms: float
-    backward_ms: float
 
-    def command(self, seeds: Sequence[int]) -> str:
-        """The command that measures both kernels again. A forward alone may be of inference: both passes make it one of training."""
-        source, record = self.sources[0], self.sources[0].record
-        both = replace_fields(record, asked=f"{self.forward},{self.backward}", planned_grad=True)
-        return replace(source, record=both).command(seeds)
+    def _asked(self, record: Record) -> Record:
+        """Both kernels. A forward alone may be of inference: both passes make it one of training."""
+        return replace(record, asked=f"{self.forward},{self.backward}", planned_grad=True)
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,6 @@ class Answer:
     choices: tuple[Choice, ...]  # the fastest first
     pair: Pair | None  # faster than the best kernel by what matters
     out: tuple[Out, ...]  # what was measured and cannot be recommended
-    least_gib: tuple[str, float] | None  # where all need too much memory: the kernel that needs the least
     unmeasured: tuple[str, ...]  # kernels that LongCA knows and of which there is no record
     nearest: Nearest | None  # what the times were scaled from; None where records answer exactly
     closest: tuple[Near, ...]  # where no record answers: those that differ in the fewest fields
@@ -147,15 +138,17 @@ class Answer:
         return self.choices if self.pair is None else (self.pair, *self.choices)
 
     @property
+    def is_too_large(self) -> bool:
+        """Whether a kernel needs more memory than there is, and no other can do it."""
+        return not self.choices and TOO_LARGE in {out.status for out in self.out}
+
+    @property
     def measure(self) -> str:
         """The command that measures what is asked for; empty where records answer, be it that no kernel can do it."""
-        statuses = {out.status for out in self.out}
-        if self.choices or not self.out:
-            is_answered = bool(self.choices) and self.nearest is None
-        else:
-            is_open = self.nearest is not None or NOT_MEASURED in statuses or (NOT_COUNTED in statuses and not self.on_cpu)
-            is_answered = TOO_LARGE in statuses or not is_open
-        return "" if is_answered else run_command(self.question)
+        is_open = self.nearest is not None or not (self.choices or self.out)
+        if not self.choices:
+            is_open |= NOT_MEASURED in {out.status for out in self.out}
+        return run_command(self.question) if is_open and not self.is_too_large else ""
 
     def to_json(self) -> dict[str, Any]:
         choices = [choice.to_json() for choice in self.choices]

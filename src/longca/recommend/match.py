@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from longca.kernels.base import BYTES, Case, No
 from longca.masks import AnyMask
 from longca.recommend.question import Question, default_params
 from longca.results.metrics import GIB, flops, tflops
-from longca.results.naming import Row, cluster_name, rows
+from longca.results.naming import cluster_name, rows
 from longca.results.points import grouped
 from longca.results.problem import Pass, Problem
 from longca.results.ranking import Entry, Figure, Out, entries
@@ -30,7 +30,10 @@ from longca.results.record import Environment, LevelName, Record, Status
 from longca.results.tile_work import TileWork
 from longca.text import format_size
 
-SCALED = frozenset({"seqlen", "heads", "head_dim", "params", "softcap", "sinks", "distribution", "packing", "documents"})
+ANSWERED = frozenset({"mask", "pass_", "seed", "scale"})  # fields of a problem that do not tell records from a question about this mask
+DRAWING = frozenset({"documents", "distribution", "packing"})
+NOT_SCALED = frozenset({"ranks", "cluster", "dtype", "source", "deterministic", "device"})
+OTHER_TERMS = frozenset({"softcap", "sinks"})  # in the scores
 WITHOUT_DOCUMENTS, WITH_DOCUMENTS = 0.1, 0.3  # of a predicted time: benchmarks/nearest_answers.py counts the times within
 ALMOST = 0.015  # doublings: models count the token itself in a window, so that w=127 is asked for beside w=128
 FAR = 4  # times the longest measured length: beyond it the error is unknown
@@ -57,7 +60,7 @@ def near_records(question: Question, results: Results) -> list[Near]:
     """The records of this mask; those without differences answer the question."""
     found = []
     for record in results.records:
-        if record.problem.mask == question.mask and not is_single_rank(record):
+        if record.problem.mask == question.problem.mask and not is_single_rank(record):
             environment = results.environment(record)
             found.append(Near(record, environment, differences(question, record, environment)))
     return found
@@ -65,28 +68,19 @@ def near_records(question: Question, results: Results) -> list[Near]:
 
 def differences(question: Question, record: Record, environment: Environment) -> dict[str, Any]:
     """In what a record differs from the question: by field the record's value; {} answers it."""
-    cluster = cluster_name(question.cluster) if question.cluster else None
-    pairs = {
-        "gpus": (record.problem.ranks, question.gpus),
-        "cluster": (record.simulated, cluster),
-        "seqlen": (record.problem.seqlen, question.seqlen),
-        "heads": ((record.problem.heads_q, record.problem.heads_kv), (question.heads_q, question.heads_kv)),
-        "head_dim": ((record.problem.head_dim, record.problem.head_dim_v), (question.head_dim, question.head_dim_v)),
-        "dtype": (record.problem.dtype, question.dtype),
-        "source": (record.problem.source, question.source),
-        "deterministic": (record.problem.deterministic, question.deterministic),
-        "softcap": (record.problem.softcap, question.softcap),
-        "sinks": (record.problem.sinks, question.sinks),
-    }
-    if question.documents:
-        pairs["documents"] = (record.built.digest, question.build(0).digest)
-    else:
-        pairs["distribution"] = (record.problem.distribution, question.distribution)
-        pairs["packing"] = (record.problem.packing, question.packing)
-        pairs["own_documents"] = (record.problem.documents is not None, question.own_documents)
-    differing: dict[str, Any] = {name: own for name, (own, asked) in pairs.items() if own != asked}
-    if params := other_params(record, question.params):
+    asked, own = question.problem, record.problem
+    compared = [name for name in Problem.__struct_fields__ if name not in ANSWERED | {"params", "documents"}]
+    differing = {name: value for name in compared if (value := getattr(own, name)) != getattr(asked, name)}
+    if asked.documents:  # however others were drawn
+        differing = {name: value for name, value in differing.items() if name not in DRAWING}
+        if record.built.digest != question.build(0).digest:
+            differing["documents"] = record.built.digest
+    elif (own.documents is not None) != question.own_documents:
+        differing["own_documents"] = own.documents is not None
+    if params := other_params(record, dict(asked.params)):
         differing["params"] = params
+    if record.simulated != (cluster_name(question.cluster) if question.cluster else None):
+        differing["cluster"] = record.simulated
     if not is_device(question.device, environment):
         differing["device"] = environment.name
     return differing
@@ -114,29 +108,18 @@ def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[N
 
 
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
-    """Parameters of a record that are neither those asked for, nor the mask's defaults, nor drawn from the seed."""
-    if not record.built.params:
-        return {}
-    try:
-        usual = default_params(record.problem.mask, record.problem.heads_kv)
-    except LongcaError:  # a mask of somebody's plugin
-        usual = {}
-    other = {}
-    for name, value in record.built.params.items():
-        wanted = asked.get(name, usual.get(name))
-        drawn = callable(wanted) and name not in dict(record.problem.params)
-        if not drawn and value != wanted:
-            other[name] = value
-    return other
+    """Parameters of a record's mask that are not as asked for, or else as usual: with the mask's default, or drawn from the seed."""
+    own = dict(record.problem.params)
+    usual = default_params(record.problem.mask, record.problem.heads_kv) if own != asked else {}
+    differing = [name for name, value in usual.items() if own.get(name, value) != asked.get(name, value)]
+    return {name: record.built.params[name] for name in differing}
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """Predicted entries, and what they were scaled from."""
+    """The prediction, and what it was scaled from."""
 
-    entries: list[Entry]
-    parts: list[list[Entry]]  # where forward and backward are asked for together: those of each
-    mask: AnyMask  # that is asked for, of one seed
+    entries: Callable[[Pass, Pass | None], list[Entry]]  # of a pass, which may be a part of another one
     used: list[Near]  # the records of the nearest shape
     seqlens: tuple[int, ...]  # the measured lengths next to the one asked for
     differences: Mapping[str, Any]  # of the nearest shape, by field its value
@@ -148,35 +131,32 @@ class Nearest:
 
 def nearest(question: Question, candidates: Iterable[Near], results: Results) -> Nearest | None:
     """The prediction from the nearest shape; None where there is none, or the mask does not follow from the question."""
-    is_long = question.is_pattern and question.seqlen > LONGEST_PATTERN
-    if question.gpus > 1 or question.own_documents or question.source != "random" or is_long:
+    problem = question.problem
+    is_long = problem.is_pattern and problem.seqlen > LONGEST_PATTERN
+    if problem.ranks > 1 or question.own_documents or problem.source != "random" or is_long:
         return None
-    allowed = SCALED | ({"own_documents"} if question.has_documents else set())
-    scaled = [one for one in candidates if one.differences.keys() <= allowed and not one.record.method]
-    scaled = [one for one in scaled if not (question.is_pattern and _has_other_patterns(question, one.record))]
+    scaled = [one for one in candidates if not (one.differences.keys() & NOT_SCALED or one.record.method)]
+    scaled = [one for one in scaled if not (problem.is_pattern and _has_other_patterns(problem, one.record))]
     shapes = [own for own in grouped(of_one_device(question, scaled, "come near this"), _shape).values() if any(n.record.ok for n in own)]
     if not shapes:
         return None
     used = min(shapes, key=lambda own: _distance(question, own))
     lengths = sorted({one.record.problem.seqlen for one in used if one.record.ok})
-    around = {max((n for n in lengths if n <= question.seqlen), default=lengths[0])}
-    around.add(min((n for n in lengths if n >= question.seqlen), default=lengths[-1]))
-    first = min(around, key=lambda n: _doublings(n, question.seqlen))
-    several = question.pass_.parts if len(question.pass_.parts) > 1 else ()
+    around = {max((n for n in lengths if n <= problem.seqlen), default=lengths[0])}
+    around.add(min((n for n in lengths if n >= problem.seqlen), default=lengths[-1]))
+    first = min(around, key=lambda n: _doublings(n, problem.seqlen))
     return Nearest(
-        _Prediction(question, used, first, results).entries(),
-        [_Prediction(replace(question, pass_=part), used, first, results).entries(question.pass_) for part in several],
-        mask=question.build(used[0].record.problem.seed),
-        used=used,
+        _Prediction(question, used, first, results).entries,
+        used,
         seqlens=tuple(sorted(around)),
         differences={name: value for name, value in used[0].differences.items() if name not in ("seqlen", "documents")},
         spread=_spread(question, used[0], lengths),
     )
 
 
-def _has_other_patterns(question: Question, record: Record) -> bool:
+def _has_other_patterns(problem: Problem, record: Record) -> bool:
     """Whether a block pattern has another number of patterns than one per KV head, or than asked for: no scaling accounts for that."""
-    asked = question.params.get("heads", record.problem.heads_kv)
+    asked = dict(problem.params).get("heads", record.problem.heads_kv)
     return record.built.params.get("heads", asked) != asked
 
 
@@ -201,20 +181,21 @@ def _apart(question: Question, near: Near) -> float:
 
 def _distance(question: Question, shape: Sequence[Near]) -> tuple[float, ...]:
     """How far a shape is: other terms in the scores or other documents, head sizes, the window, then heads and length together."""
-    near, record = shape[0], shape[0].record
-    other_terms = len(near.differences.keys() & {"softcap", "sinks", "distribution", "packing", "own_documents"})
-    sizes = _doublings(record.problem.head_dim, question.head_dim) + _doublings(record.problem.head_dim_v, question.head_dim_v)
-    heads = _doublings(record.problem.heads_q, question.heads_q) + _doublings(record.problem.heads_kv, question.heads_kv)
-    length = min(_doublings(one.record.problem.seqlen, question.seqlen) for one in shape if one.record.ok)
-    return other_terms, sizes, _apart(question, near), heads + length
+    near, own, asked = shape[0], shape[0].record.problem, question.problem
+    others = len(near.differences.keys() & (OTHER_TERMS | DRAWING - {"documents"} | {"own_documents"}))
+    sizes = _doublings(own.head_dim, asked.head_dim) + _doublings(own.head_dim_v, asked.head_dim_v)
+    heads = _doublings(own.heads_q, asked.heads_q) + _doublings(own.heads_kv, asked.heads_kv)
+    length = min(_doublings(one.record.problem.seqlen, asked.seqlen) for one in shape if one.record.ok)
+    return others, sizes, _apart(question, near), heads + length
 
 
 def _spread(question: Question, near: Near, lengths: Sequence[int]) -> float | None:
     """The range of a time; None where the error is unknown: other terms in the scores, less side by side than was ever measured (part of
     the device may be idle), or a length far beyond the measured ones."""
-    is_other = near.differences.keys() & {"head_dim", "softcap", "sinks"} or _apart(question, near) > ALMOST
-    is_small = question.seqlen * question.heads_q < lengths[0] * near.record.problem.heads_q
-    if is_other or is_small or question.seqlen > FAR * lengths[-1]:
+    problem = question.problem
+    is_other = near.differences.keys() & {"head_dim", "head_dim_v", *OTHER_TERMS} or _apart(question, near) > ALMOST
+    is_small = problem.seqlen * problem.heads_q < lengths[0] * near.record.problem.heads_q
+    if is_other or is_small or problem.seqlen > FAR * lengths[-1]:
         return None
     return WITH_DOCUMENTS if question.has_documents else WITHOUT_DOCUMENTS
 
@@ -224,43 +205,40 @@ class _Prediction:
 
     def __init__(self, question: Question, used: Sequence[Near], first: int, results: Results) -> None:
         records = [near.record for near in used]
-        named = grouped(rows(replace(results, records=records)), lambda row: row.record.problem.seqlen)
         self.question, self.first = question, first  # the nearest length, where kernels must have records
-        self._rows: dict[int, list[Row]] = named
+        self._rows = grouped(rows(replace(results, records=records)), lambda row: row.record.problem.seqlen)
         self._work = TileWork(results.masks, records)
         self._device = "cpu" if all(near.environment.on_cpu for near in used) else "cuda"
 
-    def entries(self, part_of: Pass | None = None) -> list[Entry]:
+    def entries(self, pass_: Pass, part_of: Pass | None) -> list[Entry]:
         """One entry per kernel at the nearest length; a kernel that failed there, or does not take what is asked, is out."""
-        pass_ = self.question.pass_
-        measured = [entries(own, pass_, part_of) for own in self._rows.values()]
+        measured = {seqlen: entries(own, pass_, part_of) for seqlen, own in self._rows.items()}
         everywhere: dict[str, list[Figure]] = {}
-        for entry in (entry for own in measured for entry in own if not entry.out):
+        for entry in (entry for own in measured.values() for entry in own if not entry.out):
             everywhere.setdefault(entry.line, []).extend(entry.figures.values())
-        here = entries(self._rows[self.first], pass_, part_of)
-        return [self._entry(entry, everywhere.get(entry.line, [])) for entry in here]
+        problem = replace_fields(self.question.problem, pass_=pass_)
+        return [self._entry(problem, entry, everywhere.get(entry.line, [])) for entry in measured[self.first]]
 
-    def _entry(self, entry: Entry, figures: Sequence[Figure]) -> Entry:
+    def _entry(self, problem: Problem, entry: Entry, figures: Sequence[Figure]) -> Entry:
         if entry.out:
             return Entry(entry.line, {}, Out(entry.line, entry.out.status, f"at {format_size(self.first)}: {entry.out.reason}"))
         predicted: dict[str, Figure] = {}
         for near in entry.figures.values():
-            mask = self.question.build(0 if self.question.documents else near.records[0].problem.seed)
-            case = case_of(self.question, mask, self._device)
+            mask = self.question.build(0 if problem.documents else near.records[0].problem.seed)
+            case = case_of(problem, mask, self._device)
             if reason := refusal(near.records[0].label, mask, case):
                 return entry.without(Status.UNSUPPORTED.value, reason)
-            predicted[mask.digest] = self._figure(mask, case, near, figures)
+            predicted[mask.digest] = self._figure(problem, mask, case, near, figures)
         return Entry(entry.line, predicted)
 
-    def _figure(self, mask: AnyMask, case: Case, near: Figure, figures: Sequence[Figure]) -> Figure:
+    def _figure(self, problem: Problem, mask: AnyMask, case: Case, near: Figure, figures: Sequence[Figure]) -> Figure:
         ms = work = 0.0
         for pass_ in (record.problem.pass_ for record in near.records):
             same = [record for figure in figures for record in figure.records if record.problem.pass_ is pass_]
             rates = {self._place(record): self._work.of_record(record) / record.times.median for record in same}
             ms += self._work.of_mask(mask, case, pass_) / _interpolated(rates, self._place_of(mask))
             work += flops(mask, case, pass_)
-        speed = tflops(work, ms)
-        return Figure(ms, ms, ms, speed, near.mfu and speed * near.mfu / near.tflops, self._peak_gib(near), near.records)
+        return Figure(ms, ms, ms, tflops(work, ms), None, _peak_gib(problem, near), near.records)
 
     def _place(self, record: Record) -> float:
         """Where a record lies on the line of rates."""
@@ -268,13 +246,6 @@ class _Prediction:
 
     def _place_of(self, mask: AnyMask) -> float:
         return mask.area / mask.seqlen_q if self.question.has_documents else mask.seqlen_q
-
-    def _peak_gib(self, near: Figure) -> float | None:
-        """Memory beside the inputs: that of the results, whose size is known, and the rest per token and query head."""
-        if near.peak_gib is None or near.peak_gib <= 0:
-            return None
-        rest = max(0.0, near.peak_gib - _results_gib(near.records[0].problem, self.question.pass_)) / _queries_gib(near.records[0].problem)
-        return _results_gib(self.question, self.question.pass_) + rest * _queries_gib(self.question)
 
 
 def _interpolated(values: Mapping[float, float], place: float) -> float:
@@ -287,24 +258,31 @@ def _interpolated(values: Mapping[float, float], place: float) -> float:
     return (1 - part) * values[low] + part * values[high]
 
 
-def _results_gib(shape: Problem | Question, pass_: Pass) -> float:
+def _peak_gib(problem: Problem, near: Figure) -> float | None:
+    """Memory beside the inputs: that of the results, whose size is known, and the rest per token and query head."""
+    if near.peak_gib is None or near.peak_gib <= 0:
+        return None
+    measured = near.records[0].problem
+    rest = max(0.0, near.peak_gib - _results_gib(measured, problem.pass_)) / _queries_gib(measured)
+    return _results_gib(problem, problem.pass_) + rest * _queries_gib(problem)
+
+
+def _results_gib(problem: Problem, pass_: Pass) -> float:
     """The size of out, and for a backward also of dq, dk and dv."""
-    per_token = shape.heads_q * shape.head_dim_v
+    per_token = problem.heads_q * problem.head_dim_v
     if pass_ is not Pass.FWD:
-        per_token += shape.heads_q * shape.head_dim + shape.heads_kv * (shape.head_dim + shape.head_dim_v)
-    return shape.seqlen * per_token * BYTES[shape.dtype] / GIB
+        per_token += problem.heads_q * problem.head_dim + problem.heads_kv * (problem.head_dim + problem.head_dim_v)
+    return problem.seqlen * per_token * BYTES[problem.dtype] / GIB
 
 
-def _queries_gib(shape: Problem | Question) -> float:
+def _queries_gib(problem: Problem) -> float:
     """The size of q and out, over which other memory is scaled: sums in fp32, lse, what a kernel keeps."""
-    return shape.seqlen * shape.heads_q * (shape.head_dim + shape.head_dim_v) * BYTES[shape.dtype] / GIB
+    return problem.seqlen * problem.heads_q * (problem.head_dim + problem.head_dim_v) * BYTES[problem.dtype] / GIB
 
 
-def case_of(question: Question, mask: AnyMask, device: str) -> Case:
-    """The attention call that the question is about, on this mask."""
-    shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
-    extras: dict[str, Any] = {"deterministic": question.deterministic, "softcap": question.softcap, "sinks": question.sinks}
-    return Case(mask.seqlen_q, mask.seqlen_k, *shape, device, backward=question.pass_ is not Pass.FWD, **extras)
+def case_of(problem: Problem, mask: AnyMask, device: str) -> Case:
+    """The attention call that is asked for, on this mask."""
+    return problem.case(mask, device, grad=problem.pass_ is not Pass.FWD)
 
 
 def refusal(label: str, mask: AnyMask, case: Case) -> str:

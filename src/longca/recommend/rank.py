@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 from msgspec.structs import replace as replace_fields
@@ -16,12 +17,12 @@ from longca.kernels.choice.candidates import candidates
 from longca.masks import AnyMask, Mask
 from longca.recommend.answer import NOT_COUNTED, TOO_LARGE, Answer, Choice, Pair, Source
 from longca.recommend.match import Nearest, case_of, near_records, nearest, of_one_device
-from longca.recommend.question import Question
+from longca.recommend.question import Question, input_gib
 from longca.results.files import results_file
 from longca.results.metrics import median
 from longca.results.naming import rows
 from longca.results.problem import Pass
-from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, Ranking, Standing, entries, rank, together
+from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, Standing, entries, rank, together
 from longca.results.reading import Results
 from longca.results.record import Environment, Record
 from longca.results.settings import SAMPLE_LENGTH
@@ -34,13 +35,12 @@ def recommend(question: Question, results: Results) -> Answer:
     exact = of_one_device(question, [near for near in found if not near.differences], "answer this")
     near = None if exact or question.exact else nearest(question, found, results)
     used = near.used if near else exact
-    named = rows(replace(results, records=[one.record for one in exact]))
-    is_both = question.pass_ is Pass.BOTH
-    parts = near.parts if near else [entries(named, part, Pass.BOTH) for part in Pass.BOTH.parts] if is_both else []
+    entries_of = near.entries if near else partial(entries, rows(replace(results, records=[one.record for one in exact])))
+    pass_ = question.problem.pass_
     environment = used[0].environment if used else Environment()
     context = _Context(question, results, environment, near)
-    measured = near.entries if near else entries(named, question.pass_)
-    ranking = rank(context.competing(entry) for entry in measured)
+    ranking = rank(context.competing(entry) for entry in entries_of(pass_, None))
+    parts = [[context.competing(entry) for entry in entries_of(part, pass_)] for part in pass_.parts] if pass_ is Pass.BOTH else []
     choices = tuple(context.choice(standing, place) for place, standing in enumerate(ranking.standings))
     fewest = min((len(one.differences) for one in found), default=0)
     return Answer(
@@ -52,7 +52,6 @@ def recommend(question: Question, results: Results) -> Answer:
         choices=choices,
         pair=_pair(parts, ranking, context),
         out=ranking.out,
-        least_gib=None if choices else context.least_gib(measured, ranking.out),
         unmeasured=_unmeasured(question, [one.record for one in used], context.device),
         nearest=near,
         closest=() if used else tuple(one for one in found if len(one.differences) == fewest),
@@ -82,7 +81,7 @@ class _Context:
         peaks = [figure.peak_gib for figure in own if figure.peak_gib is not None]
         if not peaks or len(peaks) < len(own):
             return None
-        return max(peaks) + (0.0 if own[0].records[0].method else self.question.input_gib)
+        return max(peaks) + (0.0 if own[0].records[0].method else input_gib(self.question.problem))
 
     def _within_memory(self, entry: Entry) -> Entry:
         """The entry, out if it needs more memory than the device has, or than the user has."""
@@ -100,11 +99,6 @@ class _Context:
         takes = "would take about" if self.near else "takes"
         return entry.without(TOO_LARGE, f"it {takes} {need:.3g} GiB with its inputs, over the {limit:.3g} GiB {owner}")
 
-    def least_gib(self, measured: Iterable[Entry], outs: Iterable[Out]) -> tuple[str, float] | None:
-        large = {out.line for out in outs if out.status == TOO_LARGE}
-        needs = [(self.needed_gib(entry.figures.values()) or 0.0, entry.line) for entry in measured if entry.line in large]
-        return (min(needs)[1], min(needs)[0]) if needs else None
-
     def choice(self, standing: Standing, place: int) -> Choice:
         records, figures, first = standing.records, [*standing.figures.values()], standing.records[0]
         spread = self.near.spread if self.near else None
@@ -117,10 +111,8 @@ class _Context:
             grid=first.split.grid if first.split else None,
             options=first.split.options or None if first.split else None,
             tflops=standing.tflops,
-            worst_tflops=standing.over.speeds[0],
-            highest_tflops=standing.over.speeds[1],
             ms=standing.ms,
-            ms_over_masks=standing.over.times,
+            ms_over_masks=standing.times,
             ms_range=None if spread is None else ((1 - spread) * standing.ms, (1 + spread) * standing.ms),
             memory_gib=self.needed_gib(figures),
             plan_ms=None if None in plans else median(plan for plan in plans if plan is not None),
@@ -130,7 +122,6 @@ class _Context:
             noisy=standing.noisy,
             samples=standing.samples,
             older=any(map(is_older, records)),
-            summed=any(len({record.problem.pass_ for record in figure.records}) > 1 for figure in figures),
             simulated=first.simulated,
             sources=tuple(self._source(record) for record in records),
         )
@@ -160,9 +151,8 @@ def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
         if plan_ms is None:
             return entry.without(NOT_MEASURED, "its planning was not timed, so --calls-per-plan cannot be answered")
         more = plan_ms / calls_per_plan
-        speed = figure.tflops * figure.ms / (figure.ms + more)
         times = {"ms": figure.ms + more, "p20": figure.p20 + more, "p80": figure.p80 + more}
-        figures[digest] = replace_fields(figure, **times, tflops=speed, mfu=figure.mfu and figure.mfu * speed / figure.tflops)
+        figures[digest] = replace_fields(figure, **times, tflops=figure.tflops * figure.ms / (figure.ms + more), mfu=None)
     return replace_fields(entry, figures=figures)
 
 
@@ -171,32 +161,27 @@ def _pair(parts: Sequence[Sequence[Entry]], ranking: Ranking, context: _Context)
 
     A deterministic call has none: there `best` does not choose by time.
     """
-    single, question = ranking.best, context.question
-    if single is None or not parts or question.gpus > 1 or question.cluster or question.deterministic:
+    single, problem = ranking.best, context.question.problem
+    if single is None or not parts or problem.ranks > 1 or problem.deterministic:
         return None
-    forwards, backwards = ([context.competing(entry) for entry in own] for own in parts)
-    mask = context.near.mask if context.near else _measured_mask(single.records[0], context)
-    fastest = _fastest_pair(forwards, backwards, ranking.masks, mask, case_of(question, mask, context.device))
+    mask = _mask_of(single.records[0], context)
+    fastest = _fastest_pair(parts, ranking.masks, mask, case_of(problem, mask, context.device))
     if fastest is None:
         return None
     forward, backward = fastest
-    both = _joined(forward, backward, ranking.masks)
+    figures = {digest: together([forward.figures[digest], backward.figures[digest]]) for digest in ranking.masks}
+    both = Entry(f"{forward.line} + {backward.line}", figures)
     first, second = rank([both, Entry(single.line, single.figures)]).standings
     if first.line != both.line or second.equal:
         return None
-    times = [sum(entry.figures[digest].ms for digest in ranking.masks) / len(ranking.masks) for entry in fastest]
     values = vars(context.choice(first, 0)) | {"kernel": Best.name, "against_best": 1 / second.against_best}
-    return Pair(**values, forward=forward.line, backward=backward.line, forward_ms=times[0], backward_ms=times[1])
+    return Pair(**values, forward=forward.line, backward=backward.line)
 
 
-def _fastest_pair(
-    forwards: Iterable[Entry], backwards: Iterable[Entry], digests: Collection[str], mask: AnyMask, case: Case
-) -> tuple[Entry, Entry] | None:
+def _fastest_pair(passes: Iterable[Iterable[Entry]], digests: Collection[str], mask: AnyMask, case: Case) -> tuple[Entry, Entry] | None:
     """The forward and the backward that together are the fastest on masks with these digests, of which `mask` is an example; None where
     one kernel has both. Both have the same memory order: otherwise `best` copies tensors between them, and the sum lacks that."""
-    ahead, behind = (
-        {entry.line: entry for entry in own if not entry.out and entry.figures.keys() >= set(digests)} for own in (forwards, backwards)
-    )
+    ahead, behind = ({entry.line: entry for entry in own if not entry.out and entry.figures.keys() >= set(digests)} for own in passes)
     able = candidates(mask, case, available=lambda kernel: kernel.label in ahead or kernel.label in behind)
     first = [kernel for kernel in able.forward if kernel.label in ahead]
     second = [kernel for kernel in able.backward if kernel.label in behind]
@@ -208,21 +193,15 @@ def _fastest_pair(
     return (forward, backward) if forward.line != backward.line else None
 
 
-def _joined(forward: Entry, backward: Entry, digests: Iterable[str]) -> Entry:
-    """The two as one entry."""
-    figures = {digest: together([forward.figures[digest], backward.figures[digest]]) for digest in digests}
-    return Entry(f"{forward.line} + {backward.line}", figures)
-
-
 def _unmeasured(question: Question, used: Sequence[Record], device: str) -> tuple[str, ...]:
     """Kernels on one GPU, methods on many, that take such a mask in such a shape, and of which there is no record."""
     sample = _sample_mask(question)
-    case = case_of(question, sample, device)
-    if question.gpus > 1:
+    case = case_of(question.problem, sample, device)
+    if question.problem.ranks > 1:
         from longca.parallel import registry as methods
 
         others = [methods.get(name) for name in sorted(set(methods.names()) - {record.method for record in used})]
-        gpus = question.gpus
+        gpus = question.problem.ranks
         return tuple(method.name for method in others if method.supports(sample, case, gpus, method.default_grid(case, gpus)))
     names = sorted(set(registry.compared_names()) - {record.kernel for record in used})
     return tuple(name for name in names if any(_takes(kernel, sample, case) for kernel in registry.choices(name)))
@@ -232,8 +211,10 @@ def _takes(kernel: Kernel, mask: AnyMask, case: Case) -> bool:
     return case.device in kernel.devices and bool(registry.supports(kernel, mask, case))
 
 
-def _measured_mask(record: Record, context: _Context) -> AnyMask:
-    """The mask of a record; a sample where it is a block pattern, or its journal does not have it."""
+def _mask_of(record: Record, context: _Context) -> AnyMask:
+    """The mask that a record answers for; a sample where it is a measured block pattern, or its journal does not have it."""
+    if context.near:
+        return context.question.build(record.problem.seed)
     entry = context.results.masks.get((record.built.digest, record.problem.mask))
     if entry is None or entry.bands is None:
         return _sample_mask(context.question)
@@ -243,9 +224,11 @@ def _measured_mask(record: Record, context: _Context) -> AnyMask:
 def _sample_mask(question: Question) -> AnyMask:
     """A mask like the one asked for, but shorter, to ask kernels whether they take it. A window or a block of the size asked for still
     hides something in it, and the block at its end is as short."""
-    if isinstance(masks.find(question.mask), masks.MaskFile):
+    problem = question.problem
+    if isinstance(masks.find(problem.mask), masks.MaskFile):
         return question.build(0)
-    unit = max([SAMPLE_LENGTH, *(int(value) for value in question.params.values())])
-    seqlen = min(question.seqlen, 2 * unit + question.seqlen % unit)
-    chosen = question.mask if question.source == "random" else f"{question.mask} & {masks.dense_of(question.source)}"  # as q and k select
-    return replace(question, mask=chosen, source="random", seqlen=seqlen, distribution=None, packing=None).build(0)
+    unit = max([SAMPLE_LENGTH, *(int(value) for _, value in problem.params)])
+    seqlen = min(problem.seqlen, 2 * unit + problem.seqlen % unit)
+    chosen = problem.mask if problem.source == "random" else f"{problem.mask} & {masks.dense_of(problem.source)}"  # as q and k select
+    usual = {"source": "random", "documents": None, "distribution": None, "packing": None}
+    return Question(replace_fields(problem, mask=chosen, seqlen=seqlen, **usual)).build(0)

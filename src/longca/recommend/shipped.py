@@ -26,6 +26,12 @@ def for_calibrating() -> list[Path]:
     return [folder for folder in _all_shipped() if _is_for_calibrating(folder)]
 
 
+def portable(file: Path) -> str:
+    """The path as given; that of a shipped journal without the place where LongCA is installed."""
+    places = (place for place in SHIPPED if file.is_relative_to(place))
+    return next((f"results/{file.relative_to(place).as_posix()}" for place in places), str(file))
+
+
 def _all_shipped() -> list[Path]:
     """A folder beside an installed package is somebody else's."""
     *package, checkout = SHIPPED

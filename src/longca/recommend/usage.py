@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from longca.errors import BadInput
 from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question
-from longca.results.problem import Pass
+from longca.results.problem import Pass, Problem
 from longca.results.reproduce import documents_of, plugins_of
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
@@ -21,22 +22,23 @@ def code(answer: Answer, choice: Choice) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mask(question: Question, choice: Choice) -> list[str]:
-    source = choice.sources[0]
-    given: dict[str, Any] = {} if question.documents else {"seed": source.record.problem.seed}
-    documents = documents_of(source.record, source.masks) if question.own_documents else list(question.documents) or None
-    given |= {} if documents is None else {"documents": documents}
-    given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
-    given |= {"heads": question.heads_kv} if question.is_pattern and "heads" in question.all_params else {}
-    given |= dict(question.params)
+def _arguments(values: Mapping[str, Any]) -> str:
+    return "".join(f", {name}={value!r}" for name, value in values.items())
+
+
+def _mask(question: Question, choice: Choice) -> str:
+    """The line that builds a mask whose blocks no rule selects."""
+    source, problem = choice.sources[0], question.problem
+    documents = documents_of(source.record, source.masks) if question.own_documents else problem.documents and list(problem.documents)
+    given: dict[str, Any] = {} if problem.documents else {"seed": source.record.problem.seed}
+    given |= {"documents": documents, "distribution": problem.distribution, "packing": problem.packing}
+    given |= {"heads": problem.heads_kv} if problem.is_pattern and "heads" in question.all_params else {}
+    given |= dict(problem.params)
     is_drawn = question.has_documents and documents is None
     remark = "  # your own documents: documents=[...] in place of the seed" if is_drawn else ""
-    options = "".join(f", {name}={value!r}" for name, value in given.items())
-    return [f"mask = longca.masks.build({_quoted(question.mask)}, {question.seqlen}{options}){remark}"]
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if '"' not in text else repr(text)
+    name = f'"{problem.mask}"' if '"' not in problem.mask else repr(problem.mask)
+    typed = _arguments({name: value for name, value in given.items() if value is not None})
+    return f"mask = longca.masks.build({name}, {problem.seqlen}{typed}){remark}"
 
 
 def _plugins(choice: Choice) -> list[str]:
@@ -49,31 +51,27 @@ def _plugins(choice: Choice) -> list[str]:
     return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
 
 
-def _tensors(question: Question, tokens: str, device: str) -> list[str]:
-    grad = "" if question.pass_ is Pass.FWD else ", requires_grad=True"
-    options = f"dtype=torch.{DTYPES[question.dtype]}, device={device}{grad}"
-    shapes = {"q": (question.heads_q, question.head_dim), "k": (question.heads_kv, question.head_dim)}
-    shapes["v"] = (question.heads_kv, question.head_dim_v)
+def _tensors(problem: Problem, tokens: str, device: str) -> list[str]:
+    grad = "" if problem.pass_ is Pass.FWD else ", requires_grad=True"
+    options = f"dtype=torch.{DTYPES[problem.dtype]}, device={device}{grad}"
+    shapes = {
+        "q": (problem.heads_q, problem.head_dim),
+        "k": (problem.heads_kv, problem.head_dim),
+        "v": (problem.heads_kv, problem.head_dim_v),
+    }
     lines = [f"{name} = torch.randn({tokens}, {heads}, {size}, {options})" for name, (heads, size) in shapes.items()]
-    sinks = f"sinks = torch.randn({question.heads_q}, device={device}{grad})  # one learned logit per query head"
-    return [*lines, sinks] if question.sinks else lines
+    sinks = f"sinks = torch.randn({problem.heads_q}, device={device}{grad})  # one learned logit per query head"
+    return [*lines, sinks] if problem.sinks else lines
 
 
-def _end(question: Question) -> list[str]:
-    return [] if question.pass_ is Pass.FWD else ["out.backward(torch.randn_like(out))  # q.grad, k.grad, v.grad"]
+def _backward(problem: Problem) -> list[str]:
+    return [] if problem.pass_ is Pass.FWD else ["out.backward(torch.randn_like(out))  # q.grad, k.grad, v.grad"]
 
 
-def _selected(question: Question) -> list[str]:
-    """The line that makes a mask whose blocks a rule selects from q and k."""
-    params = "".join(f", {name}={value!r}" for name, value in question.params.items())
-    selecting = "q, k" if question.pass_ is Pass.FWD else "q.detach(), k.detach()"
-    return [f'mask = from_tensors({selecting}, "{question.mask}", "{question.source}"{params})']
-
-
-def _extras(question: Question) -> str:
+def _extras(problem: Problem) -> str:
     """The arguments for scale, softcap and sinks, where the question has them."""
-    numbers = "".join(f", {name}={value!r}" for name in ("scale", "softcap") if (value := getattr(question, name)))
-    return numbers + (", sinks=sinks" if question.sinks else "")
+    numbers = {"scale": problem.scale, "softcap": problem.softcap}
+    return _arguments({name: value for name, value in numbers.items() if value}) + (", sinks=sinks" if problem.sinks else "")
 
 
 def _kernel(choice: Choice, is_nearest: bool) -> tuple[str, list[str]]:
@@ -86,11 +84,13 @@ def _kernel(choice: Choice, is_nearest: bool) -> tuple[str, list[str]]:
 
 
 def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
-    question = answer.question
+    problem = answer.question.problem
     kernel, comment = _kernel(choice, answer.nearest is not None)
-    option = _extras(question) + (", deterministic=True" if question.deterministic else "")
-    tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
-    by_rule = question.source != "random"
+    option = _extras(problem) + (", deterministic=True" if problem.deterministic else "")
+    tensors = _tensors(problem, str(problem.seqlen), f'"{kind}"')
+    by_rule = problem.source != "random"  # q and k select the blocks
+    selecting = "q, k" if problem.pass_ is Pass.FWD else "q.detach(), k.detach()"
+    selected = f'mask = from_tensors({selecting}, "{problem.mask}", "{problem.source}"{_arguments(dict(problem.params))})'
     return [
         "import torch",
         "",
@@ -98,40 +98,39 @@ def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
         *(["from longca.kernels.block_selection import from_tensors"] if by_rule else []),
         "",
         *_plugins(choice),
-        *([*tensors, *_selected(question)] if by_rule else [*_mask(question, choice), *tensors]),
+        *([*tensors, selected] if by_rule else [_mask(answer.question, choice), *tensors]),
         *comment,
         f"out = longca.attention(q, k, v, mask{kernel}{option})  # [tokens, query heads, head size]",
-        *_end(question),
+        *_backward(problem),
     ]
 
 
-def _selected_by_seed(question: Question, choice: Choice) -> list[str]:
+def _selected_by_seed(problem: Problem, seed: int) -> str:
     """The line that makes the measured pattern: no rank has all of q and k, and all need the same mask."""
-    shape = f"Heads({question.heads_q}, {question.heads_kv}, {question.head_dim})"
-    seed = choice.sources[0].record.problem.seed
-    params = "".join(f", {name}={value!r}" for name, value in question.params.items())
-    built = f'mask = from_seed("{question.mask}", {question.seqlen}, "{question.source}", {seed}, {shape}{params})'
-    return [f"{built}  # your own: from_tensors, with all tokens of q and k, the same on every rank"]
+    shape = f"Heads({problem.heads_q}, {problem.heads_kv}, {problem.head_dim})"
+    arguments = f'"{problem.mask}", {problem.seqlen}, "{problem.source}", {seed}, {shape}{_arguments(dict(problem.params))}'
+    return f"mask = from_seed({arguments})  # your own: from_tensors, with all tokens of q and k, the same on every rank"
 
 
 def _launch(ranks: int, most: int) -> str:
     """The comment that says how to start so many ranks, as many on each node, at most `most`."""
     per_node = next(count for count in range(min(ranks, most), 0, -1) if ranks % count == 0)
     nodes = ranks // per_node
-    where = f", on each of {nodes} nodes" if nodes > 1 else ""
-    meeting = f"--nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
-    options = meeting if nodes > 1 else f"--nproc-per-node {per_node}"
-    return f"# {ranks} ranks{where}: torchrun {options} this_file.py, or srun"
+    if nodes == 1:
+        return f"# {ranks} ranks: torchrun --nproc-per-node {per_node} this_file.py, or srun"
+    options = f"--nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
+    return f"# {ranks} ranks, on each of {nodes} nodes: torchrun {options} this_file.py, or srun"
 
 
 def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
-    if question.deterministic and question.pass_ is not Pass.FWD:
+    problem = question.problem
+    if problem.deterministic and problem.pass_ is not Pass.FWD:
         raise BadInput("longca.parallel.attention has no deterministic backward, so there is no code for it; leave out --code.")
-    by_rule = question.source != "random"
+    by_rule = problem.source != "random"
     device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
     options = f'method="{choice.method}", grid="{choice.grid}"' + (f", options=dict({choice.options})" if choice.options else "")
     return [
-        _launch(question.gpus, PER_NODE if kind == "cuda" else question.gpus),
+        _launch(problem.ranks, PER_NODE if kind == "cuda" else problem.ranks),
         *([f"# simulated, not measured (cluster {choice.simulated})"] if choice.simulated else []),
         *(["import os", ""] if kind == "cuda" else []),
         "import torch",
@@ -144,11 +143,11 @@ def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
         *(['torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'] if kind == "cuda" else []),
         f'dist.init_process_group("{"nccl" if kind == "cuda" else "gloo"}")',
         *_plugins(choice),
-        *(_selected_by_seed(question, choice) if by_rule else _mask(question, choice)),
-        f"owned = parallel.shards(mask, {question.heads_q}, {options}, ranks=dist.get_world_size())  # ranges of tokens per rank",
+        _selected_by_seed(problem, choice.sources[0].record.problem.seed) if by_rule else _mask(question, choice),
+        f"owned = parallel.shards(mask, {problem.heads_q}, {options}, ranks=dist.get_world_size())  # ranges of tokens per rank",
         "tokens = sum(stop - start for start, stop in owned[dist.get_rank()])  # cut your own with parallel.shard",
-        *_tensors(question, "tokens", device),
-        f'out = parallel.attention(q, k, v, mask, {options}, kernel="{choice.kernel}"{_extras(question)})',
-        *_end(question),
+        *_tensors(problem, "tokens", device),
+        f'out = parallel.attention(q, k, v, mask, {options}, kernel="{choice.kernel}"{_extras(problem)})',
+        *_backward(problem),
         "dist.destroy_process_group()",
     ]

@@ -47,10 +47,10 @@ def _over_ranks(rows: Sequence[Row], place: str) -> Frame:
     weak = _lines(rows, lambda row: row.record.problem.seqlen / _ranks(row))
     strong = _lines(rows, lambda row: row.record.problem.seqlen)
     if strong > weak:
-        return Frame("ranks", _with_length(rows, lambda row: row.problem, _ranks), series)
+        return Frame("ranks", _with_length(rows, lambda row: row.mask_name, _ranks), series)
     if len({row.record.problem.seqlen / _ranks(row) for row in rows}) == 1:
-        return Frame("ranks", lambda row: (row.problem, _ranks(row)), series)
-    return Frame("ranks", lambda row: (f"{row.problem}, {_tokens_each(row)} per {place}", _ranks(row)), series)
+        return Frame("ranks", lambda row: (row.mask_name, _ranks(row)), series)
+    return Frame("ranks", lambda row: (f"{row.mask_name}, {_tokens_each(row)} per {place}", _ranks(row)), series)
 
 
 def _ranks(row: Row) -> int:
@@ -63,5 +63,5 @@ def _tokens_each(row: Row) -> str:
 
 
 def _lines(rows: Sequence[Row], size: Callable[[Row], float]) -> int:
-    groups = grouped(rows, lambda row: (row.problem, row.series, size(row)))
+    groups = grouped(rows, lambda row: (row.mask_name, row.series, size(row)))
     return sum(len({row.record.problem.ranks for row in own}) > 1 for own in groups.values())

@@ -30,7 +30,7 @@ def escape_latex(text: str) -> str:
 
 def render(rows: Sequence[Row], title: str) -> str:
     """A table per setting and pass, measured or simulated."""
-    groups = grouped(contests(rows).items(), lambda item: item[0]._replace(problem="", seqlen=0, ranks=1))
+    groups = grouped(contests(rows).items(), lambda item: item[0]._replace(mask_name="", seqlen=0, ranks=1))
     tables = [_latex(contest, [own for _, own in group]) for contest, group in groups.items()]
     start = f"% {' '.join(title.split())}: tables of `longca report --latex`.\n{PREAMBLE}"
     return "\n\n".join([start, *filter(None, tables)]) + "\n"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from longca.report.terminal import failure_table, fastest_tables
+from longca.results.answers import Answer, answers
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
 from longca.results.metrics import median
-from longca.results.naming import Contest, Row, Setting
+from longca.results.naming import Row, Setting
 from longca.results.points import MEMORY, by_pass, grouped, point, timed_lines
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Environment, Status
 from longca.results.reproduce import command
-from longca.results.shares import Share, best_share, compared, counted, fastest_speeds, is_wrong, longest_timed, peak_known, worst_error
+from longca.results.shares import counted, is_wrong, worst_error
 from longca.results.statuses import explaining, why
 from longca.results.summary import Headline, counts, headline_table, headlines
 from longca.results.tables import Table, code_block, escape_markdown, format_figure, format_share, markdown_section
@@ -83,27 +84,33 @@ def _by_panel(title: str, rows: Sequence[Row], lines: Sequence[str], cell: Calla
 
 
 def _shares(title: str, rows: Sequence[Row]) -> Table:
-    """At the longest length; the best of all lengths beside it where that is another."""
-    rows = compared(rows)
-    known, lines = peak_known(rows), timed_lines(rows)
-    everywhere = grouped(rows, lambda row: (row.panel, row.line))
+    """At the longest length at which anything was timed. A kernel that is wrong at any length has no share."""
+    known, lines, everywhere = any(_peak_share(row) for row in rows), timed_lines(rows), grouped(rows, lambda row: (row.panel, row.line))
     cells = []
-    for panel, (seqlen, own) in longest_timed(rows).items():
-        fastest, here = None if known else fastest_speeds(own), grouped(own, lambda row: row.line)
-        best = {line: best_share(everywhere.get((panel, line), []), None) for line in lines}
-        cells.append([f"{panel}, {format_size(seqlen)}", *(_share(here.get(line, []), fastest, best[line], seqlen) for line in lines)])
+    for panel, found in grouped(answers(rows), lambda answer: answer.first.panel).items():
+        seqlen = max(answer.contest.seqlen for answer in [answer for answer in found if answer.ranking.best] or found)
+        here = {line: answer for answer in found if answer.contest.seqlen == seqlen for line in answer.rows}
+        texts = [why(own) if is_wrong(own := everywhere.get((panel, line), [])) else _share(line, here.get(line), known) for line in lines]
+        cells.append([f"{panel}, {format_size(seqlen)}", *texts])
     of = "the device's peak" if known else "the fastest kernel's speed"
     seeds = "; of several seeds all work over all time" if len({row.record.problem.seed for row in rows}) > 1 else ""
     return Table(f"{title} (share of {of} at the longest length{seeds})", ["mask", *lines], cells)
 
 
-def _share(rows: list[Row], fastest: Mapping[Contest, float] | None, best: Share | None, seqlen: int) -> str:
-    if is_wrong(rows):
-        return why(rows)
-    share = best_share(rows, fastest)
-    text = format_share(share.value) if share else why(rows) if explaining(rows) or not rows else f"= {rows[0].same}"
-    elsewhere = best is not None and best.seqlen != seqlen and (share is None or best.value > share.value * (1 + PRACTICAL))
-    return f"{text} (best {format_share(best.value)} at {format_size(best.seqlen)})" if best and elsewhere else text
+def _peak_share(row: Row) -> float | None:
+    return row.record.timed.mfu if row.record.timed else None
+
+
+def _share(line: str, answer: Answer | None, of_peak: bool) -> str:
+    """The share of one kernel, why it has none, or the simpler mask that shows the same."""
+    if answer is None:
+        return why([])
+    ranking, same = answer.ranking, answer.first.same
+    own = next(ranking.compared(entry) for entry in ranking.entries if entry.line == line)
+    if own is None:
+        return why(answer.rows[line])
+    share = own.whole.mfu if of_peak else own.tflops / (ranking.standings[0].tflops if ranking.best else own.tflops)
+    return f"= {same}" if same or share is None else format_share(share)
 
 
 def _accuracy(title: str, rows: Sequence[Row]) -> Table:

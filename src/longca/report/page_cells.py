@@ -47,7 +47,7 @@ def cells_of(frame: Frame, found: Iterable[Answer], limits: Limits, records: Num
     for answer in found:
         (panel, x), pass_ = frame.place(answer.first), answer.contest.pass_.value
         shares, measured = shares_of_best(answer.ranking), answer.measured
-        for entry in answer.entries:
+        for entry in answer.ranking.entries:
             place = panel, frame.line(answer.rows[entry.line][0]), pass_, x
             worst = worst_error(measured.get(entry.line, ()))
             cell = PageCell(

@@ -15,7 +15,7 @@ from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
 from longca.results.problem import Pass
-from longca.results.record import NEVER_RAN, OK
+from longca.results.record import NEVER_RAN
 from longca.results.shares import common_length
 from longca.results.statuses import WORDS, Coverage, coverage
 from longca.results.summary import failures
@@ -40,7 +40,7 @@ def setting_data(
         "line": "method" if rows[0].record.method else "kernel",
         "place": place,
         "unit": speed_unit(answer.ranking.standings[0].tflops for answer in found if answer.ranking.best),
-        "panels": [[panel, pictures.get(own[0].problem)] for panel, own in panels.items()],
+        "panels": [[panel, pictures.get(own[0].mask_name)] for panel, own in panels.items()],
         "passes": [pass_ for pass_ in Pass if any(answer.contest.pass_ is pass_ for answer in found)],
         "peak": _peak(rows),
         "suffix": _suffix(rows),
@@ -78,7 +78,6 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
     """The fastest kernels of one contest, and how far ahead they are."""
     panel, x = frame.place(answer.first)
     best, behind = answer.ranking.standings[0], answer.ranking.next
-    over = best.over
     return {
         "panel": panel,
         "x": x,
@@ -87,14 +86,14 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "fastest": [standing.line for standing in answer.ranking.equals],
         "noisy": any(standing.noisy for standing in answer.ranking.equals),
         "tflops": best.tflops,
-        "masks": len(over.figures),
-        "ends": over.speeds,
+        "masks": len(best.figures),
+        "ends": best.speeds,
         "next": None if behind is None else behind.line,
         "ahead": None if behind is None else 1 / behind.against_best,
-        "limit": limits.share(over.nearest.records),
+        "limit": limits.share(best.nearest.records),
         "ranked": len(answer.ranking.standings),
         "same": answer.first.same,
-        "records": [records[record.key] for record in reversed(over.nearest.records)],
+        "records": [records[record.key] for record in reversed(best.nearest.records)],
         "colour": frame.line(answer.rows[best.line][0]),
     }
 
@@ -118,7 +117,7 @@ def _board(rows: Sequence[Row], cells: Iterable[PageCell], frame: Frame) -> list
     here = grouped(cells, lambda cell: (cell.line, cell.panel, cell.pass_))
     board: list[list[Any]] = []
     for place, own in grouped(rows, lambda row: (frame.line(row), frame.place(row)[0], row.record.problem.pass_.value)).items():
-        counted = [row.record for row in own if row.same is None or row.record.status is not OK] or [row.record for row in own]
+        counted = [row.record for row in own if row.same is None or not row.record.ok] or [row.record for row in own]
         worst = max(here[place], key=lambda cell: -1.0 if cell.error is None else cell.error)
         timed = sum(cell.tflops is not None for cell in here[place])
         errors = worst.error, worst.tensor, worst.worst

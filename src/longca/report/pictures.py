@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from longca import masks
-from longca.errors import LongcaError
-from longca.masks import AnyMask, Mask
+from longca.masks import AnyMask
 from longca.masks.draw import shades
 from longca.results.naming import Row
 from longca.results.record import MaskEntry, Masks, Record
@@ -25,8 +24,8 @@ def pictures(rows: Iterable[Row], entries: Masks) -> dict[str, dict[str, Any]]:
     longest: dict[str, tuple[Record, MaskEntry]] = {}
     for row in rows:
         entry = known.get(row.record.built.digest)
-        if entry is not None and (row.problem not in longest or entry.seqlen_k > longest[row.problem][1].seqlen_k):
-            longest[row.problem] = row.record, entry
+        if entry is not None and (row.mask_name not in longest or entry.seqlen_k > longest[row.mask_name][1].seqlen_k):
+            longest[row.mask_name] = row.record, entry
     return {name: _picture(record, entry) for name, (record, entry) in longest.items()}
 
 
@@ -35,22 +34,9 @@ def _picture(record: Record, entry: MaskEntry) -> dict[str, Any]:
     patterns = record.built.params.get("heads", 1) if masks.has_blocks(record.problem.mask) else 1
     density = entry.area / (entry.seqlen_q * entry.seqlen_k * patterns) if patterns else None
     params = ", ".join(f"{name}={value}" for name, value in record.built.params.items())
-    mask = _rebuilt(record, entry)
+    mask = None if entry.bands is None and entry.seqlen_k > MOST_BLOCK_TOKENS else entry.rebuilt()
     drawn = None if mask is None else _shades(mask)
     return {"seqlen": entry.seqlen_k, "seed": record.problem.seed, "density": density, "params": params, "shades": drawn}
-
-
-def _rebuilt(record: Record, entry: MaskEntry) -> AnyMask | None:
-    """Bands from the journal, random blocks from their seed. Blocks that q and k selected would need all of q and k again."""
-    try:
-        if entry.bands is not None:
-            return Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
-        if entry.seqlen_k > MOST_BLOCK_TOKENS or record.problem.source != "random":
-            return None
-        params: dict[str, Any] = record.built.params
-        return masks.build(record.problem.mask, entry.seqlen_k, seed=record.problem.seed, **params).take_heads([0])
-    except (LongcaError, TypeError, KeyError, ValueError, OverflowError):  # a mask of a plugin, or parameters that no mask has
-        return None
 
 
 def _shades(mask: AnyMask) -> list[str]:

@@ -27,7 +27,7 @@ def fastest_tables(named: Sequence[Row]) -> list[Table]:
     dense = DenseTimes(named)
     groups: dict[Contest, dict[tuple[str, int], list[Row]]] = {}
     for contest, own in contests(named).items():
-        groups.setdefault(contest._replace(problem="", seqlen=0), {})[contest.problem, contest.seqlen] = own
+        groups.setdefault(contest._replace(mask_name="", seqlen=0), {})[contest.mask_name, contest.seqlen] = own
     tables = []
     for contest, places in groups.items():
         unit = speed_unit(row.record.speed for own in places.values() for row in own if row.record.ok)

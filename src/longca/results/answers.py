@@ -10,17 +10,16 @@ import numpy as np
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped, line_of
 from longca.results.problem import Pass
-from longca.results.ranking import Entry, Ranking, entry_of, rank
+from longca.results.ranking import Ranking, entries, rank
 
 STEPS = tuple(step / 100 for step in range(50, 101, 2))  # shares of the fastest speed at which a curve has a point
 
 
 class Answer(NamedTuple):
-    """One contest: its rows by line, an entry per line, and their ranking. A forward and a backward together are a contest, too."""
+    """One contest: its rows by line, and their ranking. A forward and a backward together are a contest, too."""
 
     contest: Contest
     rows: Mapping[str, Sequence[Row]]
-    entries: Sequence[Entry]
     ranking: Ranking
 
     @property
@@ -43,7 +42,7 @@ def answers(rows: Iterable[Row]) -> list[Answer]:
     for contest, own in contests(rows).items():
         places.setdefault(contest._replace(pass_=Pass.BOTH), {})[contest.pass_] = own
     return [
-        _answer(place._replace(pass_=pass_), involved)
+        Answer(place._replace(pass_=pass_), grouped(involved, line_of), rank(entries(involved, pass_)))
         for place, passes in places.items()
         for pass_ in Pass
         if (involved := _involved(passes, pass_))
@@ -57,12 +56,6 @@ def _involved(passes: Mapping[Pass, list[Row]], pass_: Pass) -> list[Row]:
     if pass_ in passes or all(part in passes for part in pass_.parts):
         return [row for own in passes.values() for row in own]
     return []
-
-
-def _answer(contest: Contest, rows: Sequence[Row]) -> Answer:
-    lines = grouped(rows, line_of)
-    candidates = [entry_of(line, own, contest.pass_) for line, own in lines.items()]
-    return Answer(contest, lines, candidates, rank(candidates))
 
 
 class Closeness(NamedTuple):
@@ -89,5 +82,5 @@ def closeness(found: Sequence[Mapping[str, float]]) -> dict[str, Closeness]:
 
 def shares_of_best(ranking: Ranking) -> dict[str, float]:
     """By line its speed as a share of the fastest, on the masks that it has; 1 for all that are as fast."""
-    fewer = {line: min(1.0, share) for line, share in ranking.fewer.items()}
+    fewer = {out.line: min(1.0, out.share) for out in ranking.out if out.share is not None}
     return fewer | {standing.line: 1.0 if standing.equal else standing.against_best for standing in ranking.standings}

@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from statistics import geometric_mean
-from typing import Any
 
 from msgspec.structs import asdict
 
-from longca import masks
-from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.choice.classes import length_class, mask_class
 from longca.kernels.choice.measured import Entry, Standing, versions_hash
-from longca.masks import AnyMask, Mask
 from longca.results.problem import Pass
 from longca.results.reading import Results
 from longca.results.record import MaskEntry, Record
@@ -35,12 +31,8 @@ def table(results: Results) -> list[Entry]:
         kind = classes.get((record.built.digest, record.problem.mask))
         if kind and _counts(record):
             groups[_group(record, results.environment(record).name, kind)].append(record)
-    entries = [_entry(group, records, results) for group, records in groups.items()]
-    return sorted((entry for entry in entries if len(entry.kernels) > 1), key=lambda entry: (entry.device, entry.mask, *_place(entry)))
-
-
-def _place(entry: Entry) -> tuple[object, ...]:
-    return entry.seqlen, entry.heads, entry.head_dim, entry.dtype, entry.pass_
+    entries = [_entry(group, groups[group], results) for group in sorted(groups)]
+    return [entry for entry in entries if len(entry.kernels) > 1]
 
 
 def _counts(record: Record) -> bool:
@@ -52,31 +44,13 @@ def _counts(record: Record) -> bool:
 
 def _class(entry: MaskEntry) -> str:
     """The class of a mask; empty where it cannot be made again."""
-    mask = _mask(entry)
+    mask = entry.rebuilt()
     return mask_class(mask) if mask is not None and mask.digest == entry.digest else ""
 
 
-def _mask(entry: MaskEntry) -> AnyMask | None:
-    if entry.bands is not None:
-        return Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
-    params: dict[str, Any] = dict(entry.params)
-    try:
-        return masks.build(entry.mask, entry.seqlen_q, seed=entry.seed or 0, **params)
-    except LongcaError:  # selected by queries and keys, or of somebody's plugin
-        return None
-
-
 def _group(record: Record, device: str, kind: str) -> Group:
-    shape = asdict(record.problem.operator)
-    return (
-        device,
-        kind,
-        length_class(record.problem.seqlen),
-        format_heads(shape),
-        format_dims(shape),
-        record.problem.dtype,
-        record.problem.pass_.value,
-    )
+    problem, shape = record.problem, asdict(record.problem)
+    return device, kind, length_class(problem.seqlen), format_heads(shape), format_dims(shape), problem.dtype, problem.pass_.value
 
 
 def _entry(group: Group, records: Iterable[Record], results: Results) -> Entry:

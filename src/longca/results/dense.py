@@ -1,10 +1,8 @@
-"""Block patterns beside the dense mask that they are a part of, measured in the same run on the same shape."""
+"""Block patterns beside the dense mask that they are a part of, on the same device and shape."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-
-from msgspec.structs import replace
 
 from longca.masks import dense_of
 from longca.results.naming import Row
@@ -20,18 +18,14 @@ def dense_beside(patterns: Iterable[Row], rows: Iterable[Row]) -> list[Row]:
 
 
 def only_beside(group: Sequence[Row], rows: Iterable[Row]) -> bool:
-    """Whether a group is one kernel on dense masks that block patterns of the same run are compared with, and nothing else."""
+    """Whether a group is one kernel on dense masks that block patterns are compared with, and nothing else."""
     return all(row.is_dense for row in group) and len(timed_lines(group)) <= 1 and len(group) == len(_compared(group, rows))
 
 
 def _compared(rows: Iterable[Row], patterns: Iterable[Row]) -> list[Row]:
-    """The rows on a dense mask that a block pattern of the same journal, shape, pass and length is a part of."""
-    wanted = {place for row in patterns if row.is_pattern for place in _places(row, dense_of(row.record.problem.source))}
-    return [row for row in rows if row.is_dense and not wanted.isdisjoint(_places(row, row.record.problem.mask))] if wanted else []
-
-
-def _places(row: Row, mask: str) -> set[Place]:
-    return {(home, mask, replace(row.setting, level=""), row.record.problem.pass_, row.record.problem.seqlen) for home in row.homes}
+    """The rows on a dense mask that a block pattern of the same shape, pass and length is a part of."""
+    wanted = {_place(row, dense_of(row.record.problem.source)) for row in patterns if row.is_pattern}
+    return [row for row in rows if row.is_dense and _place(row, row.record.problem.mask) in wanted]
 
 
 class DenseTimes:
@@ -51,18 +45,13 @@ class DenseTimes:
 
 
 def _place(row: Row, mask: str) -> Place:
-    return (
-        mask,
-        replace(row.setting, level=""),
-        row.record.problem.pass_,
-        row.record.problem.seqlen,
-        row.record.problem.ranks,
-        row.record.simulated,
-    )
+    """What a block pattern shares with the dense mask that it is compared with."""
+    problem = row.record.problem
+    return mask, row.setting.device, row.setting.operator, problem.pass_, problem.seqlen, problem.ranks, row.record.simulated
 
 
 def dense_lines(patterns: Sequence[Row], rows: Iterable[Row], most: int) -> dict[str, list[Row]]:
     """Rows of the fastest kernels on the dense mask, by what their line is called; the fastest first."""
     lines = grouped(dense_beside(patterns, rows), lambda row: row.line)
     fastest = sorted(lines, key=lambda line: min(row.record.times.median for row in lines[line]))[:most]
-    return {f"{line} on {lines[line][0].problem}": lines[line] for line in fastest}
+    return {f"{line} on {lines[line][0].mask_name}": lines[line] for line in fastest}

@@ -1,49 +1,20 @@
-"""What tiles let a mask reach: the dense speed times the mask's area over the area of the tiles that it touches.
-
-A kernel works on whole tiles, so it computes every pair of a tile that the mask touches. Forward kernels pack the query heads of one KV
-head into the rows of a tile: a tile of 128 rows holds 128 / (Hq / Hkv) tokens of every head. Backward kernels do not.
-"""
+"""What tiles let a mask reach: the dense speed times the mask's area over the area of the tiles that it touches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from msgspec.structs import replace
 
-from longca.masks.bands import Bands
-from longca.masks.tiles import per_row_tile
 from longca.results.problem import Pass
 from longca.results.reading import Results
 from longca.results.record import Record
+from longca.results.tile_work import stored_share, tile_rows
 
-TILE_ROWS, TILE_KEYS, BACKWARD_ROWS = 128, 128, 64
-LONGEST = 1 << 26  # tokens; the tiles of a longer mask take too much memory to count
 DENSE = "full"
 LIMITED = (Pass.FWD, Pass.BWD)  # passes that are one kernel, with one shape of tiles
 
 Group = tuple[object, ...]  # what a dense speed and the speeds beside it have in common
-
-
-def tile_rows(pass_: Pass, heads_q: int, heads_kv: int) -> int:
-    """The tokens of a tile."""
-    return BACKWARD_ROWS if pass_ is Pass.BWD else max(1, TILE_ROWS * heads_kv // heads_q)
-
-
-def covered(bands: Bands, area: int, seqlen_q: int, seqlen_k: int, rows_per_tile: int, keys_per_tile: int = TILE_KEYS) -> float:
-    """The share of the touched tiles' area that a mask shows: 1 where no tile is cut. Tiles end where the sequence does."""
-    pieces, tile = per_row_tile(bands, rows_per_tile)
-    columns = -(-seqlen_k // keys_per_tile) + 1  # one more than there are: tiles of two rows do not touch
-    first = tile * columns
-    start, end = first + pieces.lo // keys_per_tile, first + (pieces.hi_last - 1) // keys_per_tile + 1
-    order = np.argsort(start, kind="stable")
-    start, end, first, tile = start[order], end[order], first[order], tile[order]
-    reach = np.maximum.accumulate(np.append(0, end[:-1])) if len(end) else end
-    start = np.minimum(np.maximum(start, reach), end)  # what an earlier piece touches counts once
-    keys = np.minimum((end - first) * keys_per_tile, seqlen_k) - np.minimum((start - first) * keys_per_tile, seqlen_k)
-    rows = np.minimum((tile + 1) * rows_per_tile, seqlen_q) - tile * rows_per_tile
-    touched = int((rows * keys).sum())
-    return area / touched if touched else 1.0
 
 
 class Limits:
@@ -52,8 +23,6 @@ class Limits:
 
     def __init__(self, results: Results) -> None:
         self._results, self._masks = results, results.masks
-        self._bands: dict[str, Bands] = {}
-        self._covered: dict[tuple[str, int], float | None] = {}
         self._dense: dict[Group, float] = {}
         for record in results.records:
             if record.problem.mask == DENSE and is_limited(record):
@@ -76,19 +45,9 @@ class Limits:
         return self._results.environment(record).name, record.problem.pass_, replace(record.problem.operator, scale=0.0)
 
     def _share(self, record: Record) -> float | None:
-        rows = tile_rows(record.problem.pass_, record.problem.heads_q, record.problem.heads_kv)
-        place = record.built.digest, rows
-        if place not in self._covered:
-            self._covered[place] = self._covered_share(record, rows)
-        return self._covered[place]
-
-    def _covered_share(self, record: Record, rows: int) -> float | None:
         entry = self._masks.get((record.built.digest, record.problem.mask))
-        if entry is None or not entry.bands or entry.seqlen_q > LONGEST:
-            return None
-        if record.built.digest not in self._bands:
-            self._bands[record.built.digest] = Bands(*np.array(entry.bands, np.int64).reshape(-1, 6).T)
-        return covered(self._bands[record.built.digest], entry.area, entry.seqlen_q, entry.seqlen_k, rows)
+        rows = tile_rows(record.problem.pass_, record.problem.heads_q, record.problem.heads_kv)
+        return None if entry is None else stored_share(entry, rows)
 
 
 def is_limited(record: Record) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,7 @@ class Contest(NamedTuple):
     """What kernels are compared on: one mask, length and pass in one setting, on as many ranks, measured or simulated."""
 
     setting: Setting
-    problem: str
+    mask_name: str
     seqlen: int
     pass_: Pass
     ranks: int
@@ -51,21 +52,20 @@ class Row(Struct, frozen=True, eq=False, gc=False):
 
     record: Record
     setting: Setting
-    problem: str  # the mask, with its parameters where there are several
+    mask_name: str  # the mask, with its parameters where there are several
     line: str  # the kernel with its variant; before it the method, its grid and options
     series: str  # the same without the grid and the size of nodes: what is drawn over the number of ranks
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
-    homes: tuple[int, ...] = ()  # numbers of the journals that hold it
 
     @property
     def family(self) -> str:
         """The mask without the share of visible blocks."""
-        return self.problem.replace(f" ratio={self.ratio}", "")
+        return self.mask_name.replace(f" ratio={self.ratio}", "")
 
     @property
     def is_pattern(self) -> bool:
-        return is_pattern(self.record)
+        return self.record.problem.is_pattern
 
     @property
     def is_dense(self) -> bool:
@@ -80,20 +80,20 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     @property
     def contest(self) -> Contest:
         record = self.record
-        return Contest(self.setting, self.problem, record.problem.seqlen, record.problem.pass_, record.problem.ranks, record.simulated)
+        return Contest(self.setting, self.mask_name, record.problem.seqlen, record.problem.pass_, record.problem.ranks, record.simulated)
 
 
 def rows(results: Results) -> list[Row]:
     """All records with their names."""
     records = results.records
-    simpler, problems, kernels = same_masks(records), problem_names(records), kernel_names(records)
+    simpler, names, kernels = same_masks(records), mask_names(records), kernel_names(records)
     compared = _compared_nodes(records)
     named = []
-    for record, problem, kernel, same in zip(records, problems, kernels, simpler, strict=True):
+    for record, name, kernel, same in zip(records, names, kernels, simpler, strict=True):
         line, series = _split_names(record, kernel, compared)
-        panel = f"{problem} ×{record.problem.ranks}" if record.method else problem
+        panel = f"{name} ×{record.problem.ranks}" if record.method else name
         setting = Setting(results.environment(record).name, record.level.value, record.problem.operator)
-        named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
+        named.append(Row(record, setting, name, line, series, panel, same))
     return named
 
 
@@ -114,16 +114,11 @@ def _without_node(record: Record) -> Series:
 
 def _compared_nodes(records: Iterable[Record]) -> set[Series]:
     """Returns what was measured on one number of ranks with several values of `node`, which names must tell apart."""
-    nodes: dict[tuple[Series, int | None], set[str]] = {}
+    nodes = defaultdict[tuple[Series, int], set[str]](set)
     for record in records:
         if record.split:
-            nodes.setdefault((_without_node(record), record.problem.ranks), set()).add(record.split.options)
+            nodes[_without_node(record), record.problem.ranks].add(record.split.options)
     return {series for (series, _), several in nodes.items() if len(several) > 1}
-
-
-def is_pattern(record: Record) -> bool:
-    """Whether the mask is a block pattern."""
-    return masks.has_blocks(record.problem.mask)
 
 
 def mask_title(record: Record) -> str:
@@ -135,22 +130,20 @@ def mask_title(record: Record) -> str:
     return title
 
 
-def problem_names(records: Sequence[Record]) -> list[str]:
+def mask_names(records: Sequence[Record]) -> list[str]:
     """For each record the name of its mask. It holds the parameters of block patterns, parameters of which one seed has several, and how
     documents were drawn where that differs: they are no other seeds of the same documents."""
-    titles = list(map(mask_title, records))
-    by_seed: dict[tuple[str, int, int], str] = {}
-    listed = set(masks.block_names())
-    for record, title in zip(records, titles, strict=True):
-        if by_seed.setdefault((record.problem.mask, record.problem.seqlen, record.problem.seed), title) != title:
-            listed.add(record.problem.mask)
+    titles, drawn = [mask_title(record) for record in records], [_documents(record) for record in records]
+    by_seed, by_mask = defaultdict[tuple[str, int, int], set[str]](set), defaultdict[str, set[str]](set)
+    for record, title, documents in zip(records, titles, drawn, strict=True):
+        by_seed[record.problem.mask, record.problem.seqlen, record.problem.seed].add(title)
+        by_mask[record.problem.mask].add(documents)
+    listed = {*masks.block_names(), *(mask for (mask, _, _), several in by_seed.items() if len(several) > 1)}
     names = [title if record.problem.mask in listed else record.problem.mask for record, title in zip(records, titles, strict=True)]
-    drawn = [_documents(record) for record in records]
-    kinds: dict[str, set[str]] = {}
-    for record, kind in zip(records, drawn, strict=True):
-        kinds.setdefault(record.problem.mask, set()).add(kind)
-    several = {mask for mask, own in kinds.items() if len(own) > 1}
-    return [name + kind if record.problem.mask in several else name for record, name, kind in zip(records, names, drawn, strict=True)]
+    return [
+        name + documents if len(by_mask[record.problem.mask]) > 1 else name
+        for record, name, documents in zip(records, names, drawn, strict=True)
+    ]
 
 
 def _documents(record: Record) -> str:
@@ -166,22 +159,16 @@ def kernel_names(records: Sequence[Record]) -> list[str]:
     Where one request took several variants at one place (other seeds, other passes), all its records there keep the requested name. A
     record that failed before a variant was chosen belongs to the only variant that the same request led to elsewhere.
     """
-    ran: dict[tuple[str, str], set[str]] = {}
+    ran, here = defaultdict[tuple[str, str], set[str]](set), defaultdict[tuple[object, ...], set[str]](set)
     for record in records:
         if record.variant and record.ok:
-            ran.setdefault((record.level, record.asked), set()).add(record.label)
-    here: dict[tuple[object, ...], set[str]] = {}
-    several = {request for request, labels in ran.items() if len(labels) > 1}
-    for record in records if several else ():
-        if record.variant and record.ok and (record.level, record.asked) in several:
-            here.setdefault(_place(record), set()).add(record.label)
+            ran[record.level, record.asked].add(record.label)
+            here[_place(record)].add(record.label)
     names = []
     for record in records:
-        variants = ran.get((record.level, record.asked), ())
-        if len(variants) > 1 and len(here.get(_place(record), ())) > 1:
-            names.append(record.asked)
-        else:
-            names.append(next(iter(variants)) if record.variant is None and len(variants) == 1 else record.label)
+        variants = ran[record.level, record.asked]
+        only = next(iter(variants)) if record.variant is None and len(variants) == 1 else record.label
+        names.append(record.asked if len(here[_place(record)]) > 1 else only)
     return names
 
 
@@ -206,10 +193,10 @@ def same_masks(records: Sequence[Record]) -> list[str | None]:
 
 def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
     """Rows by what they can be compared on."""
-    groups: dict[Contest, list[Row]] = {}
+    groups = defaultdict[Contest, list[Row]](list)
     for row in named:
-        groups.setdefault(row.contest, []).append(row)
-    return groups
+        groups[row.contest].append(row)
+    return dict(groups)
 
 
 def cluster_name(cluster: str) -> str:

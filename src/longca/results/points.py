@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from longca.results.metrics import mean_speed, median
 from longca.results.naming import Row
 from longca.results.problem import Pass
-from longca.results.record import OK, Record
+from longca.results.record import Record
 from longca.results.tables import TFLOPS, speed_unit
 
 Key = TypeVar("Key", bound=Hashable)
@@ -62,7 +62,7 @@ class Point(NamedTuple):
 
 def point(rows: Sequence[Row], measure: Measure) -> Point | None:
     """The point of rows at one place; None where none of them has the value."""
-    found = [(value, row.record) for row in rows if row.record.status is OK and (value := measure.value(row.record)) is not None]
+    found = [(value, row.record) for row in rows if row.record.ok and (value := measure.value(row.record)) is not None]
     if not found:
         return None
     values, times = [value for value, _ in found], [record.times.median for _, record in found]

@@ -1,12 +1,10 @@
 """Who is fastest, on which masks, and by how much: the one rule for page, Markdown, terminal, `compare --kernel` and `recommend`.
 
-Kernels are compared on the masks (one per seed) that they share. A kernel that failed on one of the masks is out, with the reason; so is
-one that was not measured on all masks on which the others are compared. Training pays the sum over its steps, so kernels are compared by
-their total time: a time is the mean over these masks, a speed is all work over all time. Two kernels are equal where these times differ by
-no more than `PRACTICAL`, or by little more while their spreads overlap.
-
-The masks are those that the most kernels share. More masks are used if the comparison then has more figures, and if every kernel that drops
-out is slower than the best on the masks that it has: a mean over six seeds says more than one seed does.
+Kernels are compared on the masks (one per seed) for which there are the most figures: the number of kernels that have all of these masks,
+times the number of masks. A kernel that failed on one of its masks is out, with the reason; so is one that lacks some of these masks, and
+where such a kernel is faster than the best on those that both have, other masks are taken. Training pays the sum over its steps, so kernels
+are compared by their total time: a time is the mean over these masks, a speed is all work over all time. Two kernels are equal where these
+times differ by no more than `PRACTICAL`, or by little more while their spreads overlap.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from msgspec.structs import replace
 from longca.results.naming import Row
 from longca.results.points import grouped, line_of
 from longca.results.problem import Pass
-from longca.results.record import OK, Record
+from longca.results.record import Record
 from longca.results.versions import is_older
 
 PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
@@ -80,55 +78,18 @@ def together(parts: Sequence[Figure]) -> Figure:
     )
 
 
-class OverMasks(Struct, frozen=True, gc=False):
-    """The figures of one kernel on several masks, and the whole of them: the mean time, and all work over all time."""
-
-    figures: tuple[Figure, ...]
-    whole: Figure
-
-    @property
-    def tflops(self) -> float:
-        return self.whole.tflops
-
-    @property
-    def ms(self) -> float:
-        return self.whole.ms
-
-    @property
-    def nearest(self) -> Figure:
-        """The figure whose speed is nearest to that of the whole."""
-        return min(self.figures, key=lambda figure: abs(figure.tflops - self.tflops))
-
-    @property
-    def speeds(self) -> tuple[float, float]:
-        """The lowest and the highest."""
-        return min(figure.tflops for figure in self.figures), max(figure.tflops for figure in self.figures)
-
-    @property
-    def times(self) -> tuple[float, float]:
-        """The least and the most."""
-        return min(figure.ms for figure in self.figures), max(figure.ms for figure in self.figures)
-
-
-def over_masks(figures: Iterable[Figure]) -> OverMasks:
-    own = tuple(figures)
-    total = together(own)
-    if len(own) == 1:  # as most are
-        return OverMasks(own, total)
-    count = len(own)
-    return OverMasks(own, replace(total, ms=total.ms / count, p20=total.p20 / count, p80=total.p80 / count))
-
-
 class Out(Struct, frozen=True, gc=False):
     """A kernel that is not compared: its status, `not measured` or `fewer masks`, and why."""
 
     line: str
     status: str
     reason: str
+    share: float | None = None  # its speed over the best one's on the masks that both have
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """One kernel (or method, grid and kernel) in a contest: figures by the mask's digest, or why it is out."""
+    """One kernel (or method, grid and kernel) in a contest: figures by the mask's digest, or why it is out. Its own figures are those of
+    all masks: the mean time, and all work over all time."""
 
     line: str
     figures: Mapping[str, Figure]
@@ -140,33 +101,33 @@ class Entry(Struct, frozen=True, gc=False):
         return [record for figure in self.figures.values() for record in figure.records]
 
     @property
-    def method(self) -> str | None:
-        """The method of a kernel that has a figure."""
-        return next(iter(self.figures.values())).records[0].method
-
-    def without(self, status: str, reason: str) -> Entry:
-        """The same kernel, out for this reason."""
-        return Entry(self.line, {}, Out(self.line, status, reason), self.failed)
-
-
-class Standing(Struct, frozen=True, gc=False):
-    """A kernel among those that are compared; speeds per device, over the shared masks."""
-
-    line: str
-    tflops: float
-    ms: float
-    mfu: float | None
-    against_best: float  # this speed over the best one's
-    equal: bool  # as fast as the best: the best itself, and kernels that do not differ from it by what matters
-    figures: Mapping[str, Figure]  # of the shared masks
+    def whole(self) -> Figure:
+        """The mean time over the masks, and all work over all time."""
+        total, count = together([*self.figures.values()]), len(self.figures)
+        return replace(total, ms=total.ms / count, p20=total.p20 / count, p80=total.p80 / count) if count > 1 else total
 
     @property
-    def records(self) -> list[Record]:
-        return [record for figure in self.figures.values() for record in figure.records]
+    def tflops(self) -> float:
+        return self.whole.tflops
 
     @property
-    def over(self) -> OverMasks:
-        return over_masks(self.figures.values())
+    def ms(self) -> float:
+        return self.whole.ms
+
+    @property
+    def speeds(self) -> tuple[float, float]:
+        """The lowest and the highest of a mask."""
+        return min(figure.tflops for figure in self.figures.values()), max(figure.tflops for figure in self.figures.values())
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The least and the most of a mask."""
+        return min(figure.ms for figure in self.figures.values()), max(figure.ms for figure in self.figures.values())
+
+    @property
+    def nearest(self) -> Figure:
+        """The figure of the mask whose speed is nearest to that of all."""
+        return min(self.figures.values(), key=lambda figure: abs(figure.tflops - self.tflops))
 
     @property
     def noisy(self) -> bool:
@@ -182,15 +143,25 @@ class Standing(Struct, frozen=True, gc=False):
         """The name, with `~` where a figure is noisy."""
         return f"{self.line} ~" if self.noisy else self.line
 
+    def without(self, status: str, reason: str) -> Entry:
+        """The same kernel, out for this reason."""
+        return Entry(self.line, {}, Out(self.line, status, reason), self.failed)
+
+
+class Standing(Entry, frozen=True, gc=False, kw_only=True):
+    """A kernel among those that are compared, with its figures on the shared masks."""
+
+    against_best: float  # this speed over the best one's
+    equal: bool  # as fast as the best: the best itself, and kernels that do not differ from it by what matters
+
 
 class Ranking(Struct, frozen=True, gc=False):
-    """Kernels in the order of their speed, and those that are out. `fewer` has those that were measured on some of the masks only: by
-    line, the speed there over the best one's."""
+    """Kernels in the order of their speed, and those that are out."""
 
+    entries: tuple[Entry, ...]  # of all kernels, with all their masks
     standings: tuple[Standing, ...]
     out: tuple[Out, ...]
     masks: frozenset[str]  # digests on which they are compared
-    fewer: Mapping[str, float]
 
     @property
     def best(self) -> Standing | None:
@@ -210,11 +181,11 @@ class Ranking(Struct, frozen=True, gc=False):
         """Whether a kernel was measured on other masks than those on which kernels are compared."""
         return bool(self.masks and entry.figures) and not self.masks & entry.figures.keys()
 
-    def compared(self, entry: Entry) -> OverMasks | None:
-        """The figures of a kernel on the masks on which kernels are compared, so that those of one contest are of the same masks. Of a
+    def compared(self, entry: Entry) -> Entry | None:
+        """A kernel with its figures on the masks on which kernels are compared, so that those of one contest are of the same masks. Of a
         kernel that has none of these all its figures; None where it has no figure."""
-        shared = [figure for digest, figure in entry.figures.items() if digest in self.masks]
-        return over_masks(shared or entry.figures.values()) if entry.figures else None
+        shared = {digest: figure for digest, figure in entry.figures.items() if digest in self.masks}
+        return Entry(entry.line, shared or entry.figures) if entry.figures else None
 
     def of(self, line: str) -> Standing | None:
         return next((standing for standing in self.standings if standing.line == line), None)
@@ -224,18 +195,16 @@ def entries(rows: Iterable[Row], pass_: Pass, part_of: Pass | None = None) -> li
     """One entry per kernel. Of several records of one kernel on one mask the last counts, one of the present code before older ones, and a
     forward of the right kind before others: the one of inference where forwards are compared, else the one that keeps what a backward
     needs. `part_of` is the pass that `pass_` is a part of, whose kind of forward counts."""
-    return [entry_of(line, own, pass_, part_of) for line, own in grouped(rows, line_of).items()]
+    return [_entry(line, own, pass_, part_of or pass_) for line, own in grouped(rows, line_of).items()]
 
 
-def entry_of(line: str, rows: Iterable[Row], pass_: Pass, part_of: Pass | None = None) -> Entry:
-    """The entry of one kernel, as in `entries`."""
-    kind = part_of or pass_
+def _entry(line: str, rows: Iterable[Row], pass_: Pass, kind: Pass) -> Entry:
     by_mask: dict[str, dict[Pass, Record]] = {}
     for row in rows:
         record = row.record
         passes = by_mask.setdefault(record.built.digest, {})
         other = passes.get(record.problem.pass_)
-        if other is None or _alike(record, other) or _rank_of(record, kind) >= _rank_of(other, kind):  # of one kind the last counts
+        if other is None or _rank_of(record, kind) >= _rank_of(other, kind):  # of one kind the last counts
             passes[record.problem.pass_] = record
     figures: dict[str, Figure] = {}
     failed: list[Record] = []
@@ -244,7 +213,7 @@ def entry_of(line: str, rows: Iterable[Row], pass_: Pass, part_of: Pass | None =
     for digest, passes in by_mask.items():
         whole = passes.get(pass_)
         chosen = [whole] if whole is not None else [passes[part] for part in parts if part in passes]
-        bad = [record for record in chosen if record.status is not OK]
+        bad = [record for record in chosen if not record.ok]
         if bad:
             failed.append(bad[0])
         elif whole is not None or len(chosen) == len(parts):
@@ -256,11 +225,6 @@ def entry_of(line: str, rows: Iterable[Row], pass_: Pass, part_of: Pass | None =
     if not figures:
         return Entry(line, {}, Out(line, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}"))
     return Entry(line, figures)
-
-
-def _alike(record: Record, other: Record) -> bool:
-    """Whether both are of one version and kind: then they rank alike, and looking up versions would take long in large journals."""
-    return record.grad == other.grad and record.versions == other.versions and record.versions is not None
 
 
 def _rank_of(record: Record, pass_: Pass) -> tuple[bool, bool]:
@@ -275,41 +239,33 @@ def _reason(failed: list[Record], masks: int) -> str:
     return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else reason
 
 
-def shared_masks(compared: Iterable[Entry]) -> frozenset[str]:
-    """The masks on which the most kernels can be compared, and of such sets the largest: speeds differ by the seed's documents."""
-    sets = [frozenset(entry.figures) for entry in compared if entry.figures]
-    if not sets:
-        return frozenset()
-    options = {*sets, frozenset.intersection(*sets)} - {frozenset()}
-    return max(options, key=lambda option: (sum(option <= own for own in sets), len(option), sorted(option)))
+def _mask_sets(timed: Sequence[Entry], kept: Collection[str]) -> list[frozenset[str]]:
+    """The masks of each kernel and those that two have in common; first those on which two kernels or more are compared, one of the `kept`
+    among them, and of these the one with the most figures."""
+    sets = {entry.line: frozenset(entry.figures) for entry in timed}
 
+    def worth(masks: frozenset[str]) -> tuple[object, ...]:
+        having = [line for line, own in sets.items() if masks <= own]
+        several = len(having) > 1
+        return several and not set(kept).isdisjoint(having), several, len(having) * len(masks), len(masks), sorted(masks)
 
-def _most_figures(timed: Sequence[Entry], shared: frozenset[str], needed: Collection[str]) -> frozenset[str]:
-    """The masks, `shared` or more, on which the comparison has the most figures, while the `needed` kernels and one more take part."""
-    bound = frozenset.intersection(*(frozenset(entry.figures) for entry in timed if entry.line in needed))
-    options = {frozenset(entry.figures) & bound for entry in timed}
-    sizes = {option: sum(option <= entry.figures.keys() for entry in timed) for option in options if shared < option}
-    most = {shared: sum(shared <= entry.figures.keys() for entry in timed)} | {option: size for option, size in sizes.items() if size > 1}
-    return max(most, key=lambda option: (most[option] * len(option), len(option), sorted(option)))
+    return sorted({own & other for own in sets.values() for other in sets.values()} - {frozenset()}, key=worth, reverse=True)
 
 
 def rank(candidates: Iterable[Entry], kept: Collection[str] = ()) -> Ranking:
-    """Kernels in the order of their speed on the masks they share; the `kept` lines are not left out for masks that they lack."""
-    everyone = list(candidates)
+    """Kernels in the order of their speed on the masks with the most figures; one of the `kept` lines is among them if it can be."""
+    everyone = tuple(candidates)
+    sets = _mask_sets([entry for entry in everyone if entry.out is None], kept)
+    rankings = [_ranking(everyone, masks) for masks in sets or [frozenset()]]
+    return next((ranking for ranking in rankings if all(out.share is None or out.share < 1 for out in ranking.out)), rankings[0])
+
+
+def _ranking(everyone: tuple[Entry, ...], shared: frozenset[str]) -> Ranking:
     timed = [entry for entry in everyone if entry.out is None]
-    shared = shared_masks(timed)
     standings = _standings(timed, shared)
-    if any(shared < entry.figures.keys() for entry in timed):
-        needed = {standing.line for standing in standings if standing.equal or standing.line in kept}
-        more = _most_figures(timed, shared, needed)
-        wider = _standings(timed, more)
-        if all(_is_slower(entry, wider[0]) for entry in timed if shared <= entry.figures.keys() and not more <= entry.figures.keys()):
-            shared, standings = more, wider
-    unshared = [entry for entry in timed if not shared <= entry.figures.keys()]
-    fewer = {entry.line: share for entry in unshared if (share := _share(entry, standings[0])) is not None}
     out = [entry.out for entry in everyone if entry.out is not None]
-    out += [_unshared(entry, standings[0], fewer.get(entry.line)) for entry in unshared]
-    return Ranking(tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared, fewer)
+    out += [_unshared(entry, standings[0]) for entry in timed if not shared <= entry.figures.keys()]
+    return Ranking(everyone, tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
 
 
 def rank_rows(rows: Sequence[Row], kept: Collection[str] = ()) -> Ranking:
@@ -317,24 +273,14 @@ def rank_rows(rows: Sequence[Row], kept: Collection[str] = ()) -> Ranking:
     return rank(entries(rows, rows[0].record.problem.pass_), kept)
 
 
-def _share(entry: Entry, best: Standing) -> float | None:
-    """The speed over the best one's on the masks that both have; None where there are none."""
-    both = entry.figures.keys() & best.figures.keys()
-    return sum(best.figures[digest].ms for digest in both) / sum(entry.figures[digest].ms for digest in both) if both else None
-
-
-def _is_slower(entry: Entry, best: Standing) -> bool:
-    """Whether a kernel is slower than the best on the masks that both have."""
-    share = _share(entry, best)
-    return share is not None and share < 1
-
-
-def _unshared(entry: Entry, best: Standing, share: float | None) -> Out:
+def _unshared(entry: Entry, best: Standing) -> Out:
     where = f"of the {len(best.figures)} masks (seeds) on which the others are compared"
-    if share is None:
+    both = entry.figures.keys() & best.figures.keys()
+    if not both:
         return Out(entry.line, NOT_MEASURED, f"it was measured on none {where}")
-    measured = len(best.figures.keys() & entry.figures.keys())
-    return Out(entry.line, FEWER_MASKS, f"it was measured on {measured} {where}; there it has {share:.2f} times the speed of {best.line}")
+    share = sum(best.figures[digest].ms for digest in both) / sum(entry.figures[digest].ms for digest in both)
+    reason = f"it was measured on {len(both)} {where}; there it has {share:.2f} times the speed of {best.line}"
+    return Out(entry.line, FEWER_MASKS, reason, share)
 
 
 @cache
@@ -349,23 +295,17 @@ def _complexity(method: str | None) -> float:
 
 
 def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]:
-    """The standings of the kernels that have all of these masks, the fastest first."""
-    compared = [entry for entry in timed if shared <= entry.figures.keys()]
-    if not compared:
+    """The standings of the kernels that have all of these masks, the fastest first; masks in the order of their seeds."""
+    having = [entry for entry in timed if shared and shared <= entry.figures.keys()]
+    if not having:
         return []
-    over = {entry.line: over_masks([entry.figures[digest] for digest in sorted(shared)]) for entry in compared}
-    speeds = {line: own.tflops for line, own in over.items()}
-    best, *_ = ordered = sorted(compared, key=lambda entry: (-speeds[entry.line], _complexity(entry.method), entry.line))
-    digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].problem.seed, digest))
-    figures = [{digest: entry.figures[digest] for digest in digests} for entry in ordered]
-    alike = [over[entry.line].whole.as_fast_as(over[best.line].whole) for entry in ordered]
-    last = max(place for place, is_equal in enumerate(alike) if is_equal)  # whoever is faster than it is equal, too
+    digests = sorted(shared, key=lambda digest: (having[0].figures[digest].records[0].problem.seed, digest))
+    compared = [Entry(entry.line, {digest: entry.figures[digest] for digest in digests}) for entry in having]
+    wholes = {entry.line: entry.whole for entry in compared}
+    compared.sort(key=lambda entry: (-wholes[entry.line].tflops, _complexity(entry.records[0].method), entry.line))
+    best = wholes[compared[0].line]
+    last = max(place for place, entry in enumerate(compared) if wholes[entry.line].as_fast_as(best))  # whoever is faster is equal, too
     return [
-        _standing(over[entry.line], entry.line, own, speeds[best.line], place <= last)
-        for place, (entry, own) in enumerate(zip(ordered, figures, strict=True))
+        Standing(entry.line, entry.figures, against_best=wholes[entry.line].tflops / best.tflops, equal=place <= last)
+        for place, entry in enumerate(compared)
     ]
-
-
-def _standing(over: OverMasks, line: str, own: Mapping[str, Figure], fastest: float, equal: bool) -> Standing:
-    whole = over.whole
-    return Standing(line, whole.tflops, whole.ms, whole.mfu, against_best=whole.tflops / fastest, equal=equal, figures=own)

@@ -45,15 +45,15 @@ def read_all(folders: Iterable[str | Path]) -> Results:
         environments = files.read_environments(folder)
         written = history(folder)
         counting = latest(written, environments)
-        results.replaced += without_doubtful(_left(written, counting), environments)
+        kept = set(map(id, counting))
+        results.replaced += without_doubtful([record for record in written if id(record) not in kept], environments)
         own = without_doubtful(counting, environments)
-        home = (number,)
         for record in own:
             earlier = records.pop(record.key, None)  # a later record also stands later
             if earlier is not None and earlier != record:  # a copy of a journal changes nothing
                 results.replaced.append(earlier)
             records[record.key] = record
-            results.homes[record.key] = results.homes.get(record.key, ()) + home
+            results.homes[record.key] = (*results.homes.get(record.key, ()), number)
         results.environments |= environments
         results.masks |= {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
     results.records = list(records.values())
@@ -80,34 +80,16 @@ def latest(written: Iterable[Record], environments: Environments) -> list[Record
     new record replaces the old one."""
     same: dict[Identity, Record] = {}
     newest: dict[str, Record] = {}
-    devices = _devices(environments)
     for record in written:
-        same[_identity(as_planned(record), devices.get(record.env), record.asked)] = newest[record.key] = record
+        environment = environments.get(record.env)
+        same[environment and environment.device, identity(as_planned(record))] = newest[record.key] = record
     return [record for record in same.values() if record is newest[record.key]]
 
 
-def _devices(environments: Environments) -> dict[str, str | None]:
-    return {name: environment.device for name, environment in environments.items()}
-
-
-def _left(written: Sequence[Record], counting: Sequence[Record]) -> list[Record]:
-    """The records that do not count."""
-    if len(written) == len(counting):
-        return []
-    kept = set(map(id, counting))
-    return [record for record in written if id(record) not in kept]
-
-
-def replaced(written: Iterable[Record], environments: Environments, keys: Collection[str]) -> list[Record]:
-    """Records with these keys that do not count any more, because a later record with another key measures the same."""
-    records, devices = list(written), _devices(environments)
-    own = {record.key: record for record in records if record.key in keys}
-
-    def work(record: Record) -> Identity:
-        return _identity(as_planned(record), devices.get(record.env), record.asked)
-
-    counting = {work(record): record.key for record in records}
-    return [record for record in own.values() if counting[work(record)] not in keys]
+def replaced(written: Sequence[Record], environments: Environments, keys: Collection[str]) -> list[Record]:
+    """The last records with these keys that do not count any more, because a later record with another key measures the same."""
+    counting = {record.key for record in latest(written, environments)}
+    return [record for key, record in {record.key: record for record in written}.items() if key in keys and key not in counting]
 
 
 def as_planned(record: Record) -> Record:
@@ -117,15 +99,8 @@ def as_planned(record: Record) -> Record:
     return replace(record, grad=record.planned_grad)
 
 
-def identity(record: Record) -> Identity:
-    """What was measured, on whatever device, without what it was measured with and what came out."""
-    return _identity(record, None, record.asked)
-
-
-def identities(records: Iterable[Record], kernels: Iterable[str]) -> list[Identity]:
-    """As `identity`, for many records; `kernels` stand for the kernels as asked for, where a caller matches by the variant that ran."""
-    return [_identity(record, None, kernel) for record, kernel in zip(records, kernels, strict=True)]
-
-
-def _identity(record: Record, device: str | None, kernel: str) -> Identity:
-    return device, kernel, record.level, record.measured, record.built.digest, record.split, record.simulated, record.grad
+def identity(record: Record, kernel: str | None = None) -> Identity:
+    """What was measured, on whatever device, without what it was measured with and what came out. `kernel` stands for the kernel as asked
+    for, where a caller matches by the variant that ran."""
+    name = kernel or record.asked
+    return name, record.level, record.measured, record.built.digest, record.split, record.simulated, record.grad

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from longca import masks
+from longca.errors import LongcaError
+from longca.masks import AnyMask, Mask
 from longca.results.problem import Natural, NotNegative, Problem, Size, Split
 
 SCHEMA = 3  # raise it when a field changes its meaning, and convert older records in `schema.py`
@@ -39,7 +42,6 @@ class Status(StrEnum):
     DOUBTFUL = "doubtful"  # given by readers to an `ok` record that contradicts itself; never written by a run
 
 
-OK, WRONG = Status.OK, Status.WRONG
 AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT, Status.DOUBTFUL)  # what the end of a run points out
 RETRIED = frozenset({*AT_FAULT, Status.OOM, Status.UNAVAILABLE})  # by `--retry failed`
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
@@ -240,6 +242,17 @@ class MaskEntry(Struct, kw_only=True):
             area += (last + 1) * (hi - lo) + (b - a) * last * (last + 1) // 2
         if area != self.area:
             raise ValueError(f"the area is {self.area}, but the bands show {area} pairs")
+
+    def rebuilt(self) -> AnyMask | None:
+        """The mask: its bands, or blocks drawn from their seed. None for blocks that q and k selected, and for a mask that is not here."""
+        if self.bands is not None:
+            return Mask.of(self.seqlen_q, self.seqlen_k, self.bands)
+        params: dict[str, Any] = self.params
+        try:
+            mask = masks.build(self.mask, self.seqlen_q, seed=self.seed or 0, **params)
+        except (LongcaError, TypeError, KeyError, ValueError, OverflowError):
+            return None
+        return mask if mask.digest == self.digest else None
 
 
 class Environment(Struct, kw_only=True):

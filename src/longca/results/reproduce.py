@@ -57,14 +57,10 @@ def documents_of(record: Record, masks: Masks) -> list[int] | None:
 
 
 def plugins_of(record: Record, environment: Environment) -> list[str]:
-    """The files that the record's kernel, method or mask was loaded from, as the user typed them; placeholders for journals that do not
-    keep them. A file without names is one that every rank loaded."""
-    on_ranks, in_mask = record.level is LevelName.CP, words_in(record.problem.mask)
-    own_masks = [file for file, names in environment.plugins.items() if in_mask & set(names)]
-    files = [file for file, names in environment.plugins.items() if record.kernel in names or (on_ranks and not names) or file in own_masks]
-    if set(files) - set(own_masks):
-        return files
-    return own_masks + [f"FILE_WITH_{name}.py" for name in (*_foreign_kernel(record.kernel), *_foreign_method(record.method))]
+    """The files that the record's kernel, method or mask was loaded from, as the user typed them. A file without names is one that every
+    rank loaded."""
+    wanted, on_ranks = {record.kernel, *words_in(record.problem.mask)}, record.level is LevelName.CP
+    return [file for file, names in environment.plugins.items() if wanted & set(names) or (on_ranks and not names)]
 
 
 def _kernel_options(record: Record) -> list[str]:
@@ -141,15 +137,3 @@ def _quadratic(label: str, mask: str) -> bool:
 def _sample(mask: str) -> known_masks.AnyMask:
     """A small mask of this name. It is one object for all kernels, so that what they ask of it is computed once."""
     return known_masks.build(mask, SAMPLE_LENGTH)
-
-
-def _foreign_kernel(name: str) -> tuple[str, ...]:
-    """The kernel's name if it does not come with LongCA."""
-    return () if name in registry.classes() else (name,)
-
-
-def _foreign_method(name: str | None) -> tuple[str, ...]:
-    """The method's name if it does not come with LongCA."""
-    from longca.parallel import registry as methods
-
-    return () if name is None or name in methods.names() else (name,)

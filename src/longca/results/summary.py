@@ -13,8 +13,8 @@ from msgspec import Struct
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
 from longca.results.problem import Pass
-from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank, rank_rows
-from longca.results.record import OK, Record, Status
+from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, rank_rows
+from longca.results.record import Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import SpeedUnit, Table, speed_unit
 from longca.text import format_size, plural, printable
@@ -60,12 +60,12 @@ class Headline:
 
     def cells(self, unit: SpeedUnit) -> list[str]:
         """Returns the row of a headline table, with the speed in this unit."""
-        peak = "" if self.best.mfu is None else f"{100 * self.best.mfu:.0f} %"
+        peak = "" if (share := self.best.whole.mfu) is None else f"{100 * share:.0f} %"
         return [self.panel, self.contest.pass_.value, self.length, self.fastest, self._speed(unit), peak, self.ahead]
 
     def _speed(self, unit: SpeedUnit) -> str:
         """The speed of the best; of several masks all work over all time, and the range."""
-        low, high = map(unit.text, self.best.over.speeds)
+        low, high = map(unit.text, self.best.speeds)
         return unit.text(self.best.tflops) + (f" ({low} to {high})" if len(self.best.figures) > 1 else "")
 
 
@@ -100,9 +100,8 @@ def typical_speeds(rows: Sequence[Row], unit: SpeedUnit) -> dict[str, str]:
     statuses: dict[str, dict[str, str]] = {}
     for row in rows:
         statuses.setdefault(row.line, {})[row.record.built.digest] = row.record.status.value
-    found = entries(rows, rows[0].record.problem.pass_)
-    ranking = rank(found)
-    return {entry.line: _typical(entry, statuses[entry.line], ranking, unit) for entry in found}
+    ranking = rank_rows(rows)
+    return {entry.line: _typical(entry, statuses[entry.line], ranking, unit) for entry in ranking.entries}
 
 
 def _typical(entry: Entry, statuses: Mapping[str, str], ranking: Ranking, unit: SpeedUnit) -> str:
@@ -112,8 +111,7 @@ def _typical(entry: Entry, statuses: Mapping[str, str], ranking: Ranking, unit: 
     count, wanted = len(own.figures), len(ranking.masks or statuses)
     masks = "" if wanted == 1 else f" (n={count})" if count == wanted else f" (n={count} of {wanted})"
     masks = " (other masks)" if ranking.is_elsewhere(entry) else masks
-    noisy = any(record.noisy for figure in own.figures for record in figure.records)
-    return unit.text(own.tflops, noisy) + masks
+    return unit.text(own.tflops, own.noisy) + masks
 
 
 class Failure(Struct, frozen=True):
@@ -136,7 +134,7 @@ def _pattern(reason: str) -> str:
 
 def failures(rows: Sequence[Row]) -> list[Failure]:
     """Why rows have no time that counts, by line and reason."""
-    failed, lengths = [row for row in rows if row.record.status is not OK], sorted({row.record.problem.seqlen for row in rows})
+    failed, lengths = [row for row in rows if not row.record.ok], sorted({row.record.problem.seqlen for row in rows})
     groups = grouped(failed, lambda row: (row.line, row.record.status, _pattern(row.record.reason)))
     answers = []
     for (line, status, pattern), group in groups.items():

@@ -52,8 +52,8 @@ def speed_unit(tflops: Iterable[float]) -> SpeedUnit:
 
 def length_table(title: str, texts: Mapping[tuple[str, int], str]) -> Table:
     """A row per mask and a column per length, of texts by both."""
-    lengths, problems = sorted({seqlen for _, seqlen in texts}), dict.fromkeys(problem for problem, _ in texts)
-    cells = [[problem, *(texts.get((problem, seqlen), "") for seqlen in lengths)] for problem in problems]
+    lengths, names = sorted({seqlen for _, seqlen in texts}), dict.fromkeys(name for name, _ in texts)
+    cells = [[name, *(texts.get((name, seqlen), "") for seqlen in lengths)] for name in names]
     return Table(title, ["mask", *map(format_size, lengths)], cells)
 
 

@@ -1,24 +1,60 @@
 """The work that a kernel does on a mask: floating-point operations on every pair of the tiles that the mask touches.
 
 Times of one kernel at other lengths and windows are in proportion to it rather than to the visible pairs, as kernels compute whole tiles.
+Forward kernels pack the query heads of one KV head into the rows of a tile: a tile of 128 rows holds 128 / (Hq / Hkv) tokens of every head.
+Backward kernels do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from longca.kernels.base import Case
 from longca.masks import AnyMask, Mask
-from longca.results.limits import LONGEST, covered, tile_rows
+from longca.masks.tiles import per_row_tile
 from longca.results.metrics import flops_of, pairs
 from longca.results.problem import Pass
-from longca.results.record import Masks, Record
+from longca.results.record import MaskEntry, Masks, Record
 
-_SHARES: dict[tuple[str, int], float] = {}  # by the digest of a mask, which says all that it shows, and the rows of a tile
+TILE_ROWS, TILE_KEYS, BACKWARD_ROWS = 128, 128, 64
+LONGEST = 1 << 26  # tokens; the tiles of a longer mask take too much memory to count
+_SHARES: dict[tuple[str, int], float | None] = {}  # by the digest of a mask, which says all that it shows, and the rows of a tile
+
+
+def tile_rows(pass_: Pass, heads_q: int, heads_kv: int) -> int:
+    """The tokens of a tile."""
+    return BACKWARD_ROWS if pass_ is Pass.BWD else max(1, TILE_ROWS * heads_kv // heads_q)
+
+
+def covered(mask: Mask, rows_per_tile: int, keys_per_tile: int = TILE_KEYS) -> float:
+    """The share of the touched tiles' area that a mask shows: 1 where no tile is cut. Tiles end where the sequence does."""
+    pieces, tile = per_row_tile(mask.bands, rows_per_tile)
+    columns = -(-mask.seqlen_k // keys_per_tile) + 1  # one more than there are: tiles of two rows do not touch
+    first = tile * columns
+    start, end = first + pieces.lo // keys_per_tile, first + (pieces.hi_last - 1) // keys_per_tile + 1
+    order = np.argsort(start, kind="stable")
+    start, end, first, tile = start[order], end[order], first[order], tile[order]
+    reach = np.maximum.accumulate(np.append(0, end[:-1])) if len(end) else end
+    start = np.minimum(np.maximum(start, reach), end)  # what an earlier piece touches counts once
+    keys = np.minimum((end - first) * keys_per_tile, mask.seqlen_k) - np.minimum((start - first) * keys_per_tile, mask.seqlen_k)
+    rows = np.minimum((tile + 1) * rows_per_tile, mask.seqlen_q) - tile * rows_per_tile
+    touched = int((rows * keys).sum())
+    return mask.area / touched if touched else 1.0
+
+
+def stored_share(entry: MaskEntry, rows: int) -> float | None:
+    """The share of a mask that a journal has, counted once; None for block patterns and very long masks."""
+    place = entry.digest, rows
+    if place not in _SHARES:
+        countable = entry.bands and entry.seqlen_q <= LONGEST
+        _SHARES[place] = covered(Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands or []), rows) if countable else None
+    return _SHARES[place]
 
 
 class TileWork:
-    """Work of records, and of masks that were not measured. The tiles of each mask are counted once.
+    """Work of records, and of masks that were not measured.
 
     Where the journal of one of the records lacks its mask, all work is that of the visible pairs: both kinds do not compare.
     """
@@ -29,37 +65,18 @@ class TileWork:
 
     def of_record(self, record: Record) -> float:
         """The work of a record whose status is ok."""
-        visible = (record.flops or 0) / flops_of(1, record.problem.head_dim, record.problem.head_dim_v, record.problem.pass_)
-        work = 0.0
-        for part in record.problem.pass_.parts:
-            rows = tile_rows(part, record.problem.heads_q, record.problem.heads_kv)
-            work += (
-                flops_of(1, record.problem.head_dim, record.problem.head_dim_v, part)
-                * visible
-                / self._share_of_digest(record.built.digest, rows)
-            )
+        problem, work = record.problem, 0.0
+        visible = record.flops / flops_of(1, problem.head_dim, problem.head_dim_v, problem.pass_)
+        for part in problem.pass_.parts:
+            rows = tile_rows(part, problem.heads_q, problem.heads_kv)
+            share = stored_share(self._masks[record.built.digest], rows) if self._by_tiles else None
+            work += flops_of(1, problem.head_dim, problem.head_dim_v, part) * visible / (share or 1.0)
         return work
 
     def of_mask(self, mask: AnyMask, case: Case, pass_: Pass) -> float:
+        """The work of a mask; the blocks of a pattern are whole tiles."""
         work = 0.0
         for part in pass_.parts:
-            share = self._share(mask, tile_rows(part, case.heads_q, case.heads_kv))
+            share = covered(mask, tile_rows(part, case.heads_q, case.heads_kv)) if self._by_tiles and isinstance(mask, Mask) else 1.0
             work += flops_of(pairs(mask, case), case.head_dim, case.head_dim_v, part) / share
         return work
-
-    def _share_of_digest(self, digest: str, rows: int) -> float:
-        if not self._by_tiles:
-            return 1.0
-        if (digest, rows) not in _SHARES:
-            entry = self._masks[digest]
-            mask = Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands) if entry.bands and entry.seqlen_q <= LONGEST else None
-            _SHARES[digest, rows] = 1.0 if mask is None else _covered(mask, rows)
-        return _SHARES[digest, rows]
-
-    def _share(self, mask: AnyMask, rows: int) -> float:
-        """The visible part of the touched tiles; 1 for block patterns, whose blocks are whole tiles."""
-        return _covered(mask, rows) if self._by_tiles and isinstance(mask, Mask) else 1.0
-
-
-def _covered(mask: Mask, rows: int) -> float:
-    return covered(mask.bands, mask.area, mask.seqlen_q, mask.seqlen_k, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -20,7 +19,7 @@ from longca.kernels.base import Attention, Case
 from longca.masks import Mask
 
 KERNEL = registry.get("torch:chunked")
-SEEDS = range(5)
+SEEDS = range(2)
 MASKS: dict[str, Callable[[int], Mask]] = {
     "full": masks.full,
     "causal": masks.causal,
@@ -58,10 +57,7 @@ def verdict_on(name: str, length: int, rows: np.ndarray, seed: int, dtype: str) 
 
 @pytest.mark.parametrize(
     ("length", "seed"),
-    [
-        pytest.param(length, seed, marks=[pytest.mark.slow] * (length == 4096 and seed > 1))
-        for length, seed in itertools.product([512, 1024, 4096], SEEDS)
-    ],
+    [(512, 0), (512, 1), (1024, 0), (1024, 1), pytest.param(4096, 0, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("edge", [0, 127])
@@ -78,7 +74,7 @@ def test_a_single_wrong_row_of_a_short_sequence_is_caught(row: int, name: str, s
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("length", [1024, 1500, 2048, 4096, 65536])
+@pytest.mark.parametrize("length", [1024, 1500, 65536])
 def test_both_edges_of_tiles_and_rows_between_are_looked_at(length: int, seed: int) -> None:
     rows = sample_rows(masks.causal(length), seed).rows
     for tile in (64, 128):

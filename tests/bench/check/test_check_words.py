@@ -18,17 +18,12 @@ from longca.bench.check.check import AGAIN, check_kernel
 from longca.bench.check.comparison import compare
 from longca.bench.check.explain import lse_looks_like
 from longca.bench.check.reference import reference
-from longca.bench.check.trial_names import OPTIONAL, trials_on
-from longca.bench.check.verdict import UNSTEADY, Error, Verdict
-from longca.cli import main
+from longca.bench.check.verdict import UNSTEADY, Verdict
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
 from longca.masks import Mask
-from longca.text import short
 
 KERNEL = registry.get("torch:chunked")
-INF = math.inf
-EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Changed(Attention):
@@ -64,35 +59,7 @@ def test_the_share_the_first_token_and_the_heads_are_said() -> None:
     assert "wrong in 10 of 200 tokens (5 %), first in token 50 that sees the keys [0, 51), only in heads 1, 2 of 4" in verdict.reason
 
 
-def test_tokens_are_counted_in_the_data_set_that_shows_more_of_them() -> None:
-    few, many = Error(9.0, 1.0, "token 1", wrong=1, spread="few"), Error(3.0, 1.0, "token 2", wrong=5, spread="many")
-    assert few.joined(many) == many.joined(few) == Error(9.0, 1.0, "token 1", wrong=5, spread="many")
-    assert few.joined(None) == few
-
-
-def test_it_is_said_of_the_first_tensor_alone_and_no_head_where_all_are_wrong() -> None:
-    verdict = verdict_on(masks.causal(200), lambda out, lse: (out * 2, lse * 1.5))
-    assert verdict.reason.count("wrong in ") == 1
-    assert "only in" not in verdict.reason
-    assert verdict.reason.startswith("out is off by ")
-
-
-def test_long_sequences_count_the_sampled_tokens_and_keys_count_all() -> None:
-    mask = masks.sliding_window(1024, w=100)
-    assert "sampled tokens (100 %), first in token 0 that sees the keys [0, 101)" in verdict_on(mask, lambda out, lse: (-out, lse)).reason
-    changed = verdict_on(mask, None, lambda dq, dk, dv: (dq, put(dk, 700, 9.0), dv))
-    assert "wrong in 1 of 1024 tokens (0.098 %), first in token 700" in changed.reason
-
-
-def test_two_intervals_and_none() -> None:
-    mask = Mask.of(200, 200, [(0, 100, 0, 0, 10, 0), (0, 100, 50, 0, 60, 0)])
-    said = verdict_on(mask, lambda out, lse: (put(out, 70, 9.0), lse)).reason
-    assert "first in token 70 that sees the keys [0, 10) and [50, 60)" in said
-    said = verdict_on(mask, lambda out, lse: (put(out, 150, 9.0), lse)).reason
-    assert "first in token 150 that sees no key" in said
-
-
-@pytest.mark.parametrize(("value", "word"), [(math.nan, "NaN"), (INF, "infinity"), (-INF, "-infinity")])
+@pytest.mark.parametrize(("value", "word"), [(math.nan, "NaN"), (-math.inf, "-infinity")])
 def test_what_is_no_number_is_named_with_its_place(value: float, word: str) -> None:
     mask = masks.causal(200)
     said = verdict_on(mask, lambda out, lse: (put(out, (slice(30, 33), 2), value), lse)).reason
@@ -106,12 +73,6 @@ def test_what_is_no_number_is_named_with_its_place(value: float, word: str) -> N
     assert said == f"dv is {word} at token 9, head 1, wrong in 1 of 200 tokens (0.5 %), first in token 9, only in head 1 of 2"
 
 
-def test_an_lse_of_a_row_that_sees_nothing() -> None:
-    mask = Mask.of(200, 200, [(0, 100, 0, 0, 10, 0)])
-    said = verdict_on(mask, lambda out, lse: (out, put(lse, (3, 150), 0.5))).reason
-    assert said.startswith("lse is 0.5, not -infinity, at token 150, head 3")
-
-
 def test_a_rank_speaks_of_the_tokens_of_the_whole_sequence() -> None:
     mask, own = masks.causal(200), np.r_[40:80, 150:200]
     case, local = Case(200, 200, 2, 2, 16, 16, "fp32"), Case(90, 90, 2, 2, 16, 16, "fp32")
@@ -122,13 +83,6 @@ def test_a_rank_speaks_of_the_tokens_of_the_whole_sequence() -> None:
     compare({"out": mine.values["plain"]["out"] + put(torch.zeros(90, 2, 16), 45, 1.0)}, mine, "plain", local, verdict)
     assert verdict.reason.startswith("out is off by 1 at token 155, head ")
     assert verdict.reason.endswith("wrong in 1 of 90 tokens (1.1 %), first in token 155 that sees the keys [0, 156)")
-
-
-def test_gradients_of_silent_rows_are_counted() -> None:
-    said = verdict_on(masks.causal(1024), None, lambda dq, dk, dv: (dq + 1e-6, dk, dv)).reason
-    silent = int(said.split(" such rows")[0].split()[-1])
-    assert f"dq is not 0 in rows whose dout is 0: in {silent} of {silent} such rows, first in token " in said
-    assert silent > 900
 
 
 def test_an_lse_in_another_base_or_off_by_a_constant_is_recognised() -> None:
@@ -179,12 +133,6 @@ def test_a_kernel_that_is_wrong_in_some_calls_is_not_wrong_on_some_data(wrong_ca
     assert reason.startswith(f"{UNSTEADY}, wrong in {counts}: out is off by 0.5 ")
 
 
-def test_wrong_gradients_that_change_from_call_to_call_are_not_blamed_on_the_data() -> None:
-    calls = count(1)
-    reason = verdict_on(masks.causal(200), None, lambda dq, dk, dv: (dq, dk, dv + float(next(calls)))).reason
-    assert reason.startswith(f"{UNSTEADY}, wrong in 3 of 3 calls, first in call 1: dv is off by")
-
-
 @pytest.mark.parametrize("factor", [1.5, 1000.0])
 def test_a_wrong_kernel_whose_gradients_are_noisy_is_not_called_unsteady(factor: float) -> None:
     """Sums in another order differ in proportion to what they add up, which may be far too large."""
@@ -207,7 +155,7 @@ def test_a_kernel_that_is_wrong_on_some_data_alone_is_called_again_there() -> No
     assert len(calls) == 2, "a right kernel is not called again"
 
 
-@pytest.mark.parametrize("last", [1, 2, AGAIN])
+@pytest.mark.parametrize("last", [1, AGAIN])
 def test_a_wrong_kernel_stays_wrong_if_a_later_call_raises(last: int) -> None:
     calls = count()
 
@@ -223,20 +171,6 @@ def test_a_wrong_kernel_stays_wrong_if_a_later_call_raises(last: int) -> None:
     assert next(calls) == last + 1, "a kernel that raised is not called again"
 
 
-def test_the_remark_on_a_later_call_is_not_cut_off_with_a_long_reason() -> None:
-    calls = count()
-
-    def wrong_then_raises(dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        if next(calls):
-            raise RuntimeError("x" * 300)
-        return dq + 0.5, dk + 0.5, dv + 0.5
-
-    reason = verdict_on(masks.causal(200), lambda out, lse: (out + 0.5, lse + 0.5), wrong_then_raises).reason
-    assert reason.startswith("out is off by 0.5 at token ")
-    assert "; in a later call it raises RuntimeError: xxx" in reason
-    assert short(reason) == reason
-
-
 def test_a_kernel_that_was_right_until_it_raised_is_not_called_wrong() -> None:
     calls = count()
 
@@ -247,19 +181,6 @@ def test_a_kernel_that_was_right_until_it_raised_is_not_called_wrong() -> None:
 
     with pytest.raises(ValueError, match="no more of this"):
         verdict_on(masks.causal(200), right_then_raises)
-
-
-def test_verify_says_that_a_kernel_is_wrong_by_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = (EXAMPLES / "my_kernel.py").read_text()
-    changed = source.replace("import torch\n", "from random import Random\n\nimport torch\n\nDRAWN = Random(0)\n", 1)
-    changed = changed.replace("    return out_HLD", "    out_HLD = out_HLD + 0.01 * (DRAWN.random() < 0.3)\n    return out_HLD")
-    assert changed.count("DRAWN") == 2
-    (tmp_path / "plugin.py").write_text(changed)
-    given = ["--seqlens", "130", "--heads", "2:1", "--head-dim", "16", "--device", "cpu", "--masks", "causal,full,sliding_window"]
-    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), "--kernels", "my_kernel", "--dtype", "fp32", *given]) == 1
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "wrong: my_kernel on full: it gives different results on equal data" in printed
-    assert "only on " not in printed
 
 
 def test_a_kernel_that_always_writes_to_the_same_memory_is_not_taken_for_a_deterministic_one() -> None:
@@ -297,31 +218,3 @@ def test_a_reference_of_other_code_is_not_taken_for_ours(tmp_path: Path, monkeyp
     monkeypatch.setattr(reference_store, "MADE_BY", "another version")
     reference_store.ReferenceStore().get(mask, case, 0, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "fp64"])
-@pytest.mark.parametrize("name", ["my_kernel", "my_kernel_class"])
-def test_the_examples_are_right_in_the_precision_they_are_given(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_plugins", {})
-    registry.load_plugin(EXAMPLES / f"{name}.py")
-    mask, kernel = masks.causal(100), registry.get(name)
-    case = Case(100, 100, 4, 2, 16, 16, dtype)
-    assert check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
-
-
-@pytest.mark.parametrize("where", ["on import", "in a call"])
-def test_a_right_kernel_may_change_the_default_dtype(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    setting = "torch.set_default_dtype(torch.float64)"
-    source = (EXAMPLES / "my_kernel.py").read_text()
-    changed = (
-        source.replace("import longca\n\n", f"import longca\n\n{setting}\n", 1)
-        if where == "on import"
-        else source.replace("    group =", f"    {setting}\n    group =")
-    )
-    assert setting in changed
-    (tmp_path / "plugin.py").write_text(changed)
-    given = ["--masks", "causal", "--seqlens", "130", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
-    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), "--kernels", "my_kernel", *given]) == 0
-    # on the mask and in the trials but one: it does not start its backward from the out and lse of others
-    required = sum(name not in OPTIONAL for name in trials_on("cpu"))  # it takes no softcap and no sinks
-    assert capsys.readouterr().out.endswith(f"\n{required} ok, {len(OPTIONAL)} skipped, 1 unsupported\n")

@@ -17,7 +17,7 @@ import longca
 from longca import masks
 from longca.bench.check import check as checks
 from longca.bench.check import fingerprint as fingerprints
-from longca.bench.check import host_copies, pieces
+from longca.bench.check import pieces
 from longca.bench.check import reference as reference_module
 from longca.bench.check.check import check_kernel
 from longca.bench.check.fingerprint import fingerprint
@@ -248,29 +248,6 @@ def test_a_reference_that_is_kept_elsewhere_gives_the_same_errors(monkeypatch: p
     assert errors(far, mask, case) == errors(near, mask, case)
 
 
-def test_copies_go_through_a_pinned_buffer_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU no memory can be pinned, and the tensor itself is copied; a slice is copied alone."""
-    x = torch.arange(24.0).view(4, 3, 2).transpose(0, 1)[1:, ::2]
-    empty, asked = torch.empty, list[tuple[int, ...]]()
-
-    def refusing(*_: object, **__: object) -> torch.Tensor:
-        raise RuntimeError("no memory can be pinned")
-
-    def pinning(shape: torch.Size, *, dtype: torch.dtype, pin_memory: bool) -> torch.Tensor:
-        assert pin_memory
-        asked.append(tuple(shape))
-        return empty(shape, dtype=dtype)
-
-    monkeypatch.setattr(torch, "empty", refusing)
-    assert host_copies._pinned(x) is x
-
-    monkeypatch.setattr(torch, "empty", pinning)
-    copy = host_copies._pinned(x.double())
-    assert asked == [(2, 2, 2)]
-    assert copy.is_contiguous()
-    assert torch.equal(copy, x.double())
-
-
 @pytest.mark.gpu
 def test_a_large_reference_is_kept_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     mask, case = shape("cuda")
@@ -298,7 +275,7 @@ def test_a_reference_is_kept_on_the_host_where_it_takes_much_of_the_device_and_l
     assert home(Case(1 << 17, 1 << 17, 128, heads_kv, 192, 128, "bf16", "cuda"), ranks) == device
 
 
-@pytest.mark.parametrize("change", ["a value", "two tokens", "two places", "a sign of 0", "NaN"])
+@pytest.mark.parametrize("change", ["a value", "two tokens", "two places", "a sign of 0", "NaN", "the scale of a head size of 64"])
 @pytest.mark.parametrize("make", [lambda x: x, lambda x: x.transpose(0, 1).contiguous().transpose(0, 1), lambda x: x[..., ::2]])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_a_fingerprint_shows_every_change(change: str, make: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype) -> None:
@@ -312,21 +289,10 @@ def test_a_fingerprint_shows_every_change(change: str, make: Callable[[torch.Ten
         x[[3, 4]] = x[[4, 3]]
     elif change == "two places":
         x[:, :, [0, 1]] = x[:, :, [1, 0]]
+    elif change == "the scale of a head size of 64":
+        x.mul_(0.125)
     else:
         x[7, 1, 3] = -0.0 if change == "a sign of 0" else float("nan")
-    assert not torch.equal(before, fingerprint(x))
-
-
-@pytest.mark.parametrize("make", [lambda x: x, lambda x: x[..., ::2]])
-@pytest.mark.parametrize("change", [lambda x: x.mul_(0.125), torch.Tensor.neg_, lambda x: x.copy_(x.sign())])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_a_fingerprint_shows_a_change_of_high_bits_in_all_numbers(
-    dtype: torch.dtype, change: Callable[[torch.Tensor], torch.Tensor], make: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
-    """As a kernel makes it that multiplies q by the scale of a head size of 64 in place."""
-    x = make(torch.randn(128, 8, 64, generator=torch.Generator().manual_seed(0)).to(dtype))
-    before = fingerprint(x)
-    change(x)
     assert not torch.equal(before, fingerprint(x))
 
 

@@ -138,14 +138,6 @@ def test_noise_that_just_reaches_the_target_seldom_passes_for_a_step(count: int)
     assert sum(not steady(row, target) for row in known) <= 0.025 * len(known)
 
 
-def test_short_calls_are_looked_at_now_and_then() -> None:
-    timer = FakeTimer(constant(0.05))
-    timing = measure(lambda: None, timer, ClockSettings(warmup_s=0.1))
-    assert timer.time == pytest.approx(0.2, rel=0.05)
-    assert 18 <= len(timing.samples) <= 22
-    assert measure(lambda: None, FakeTimer(constant(0.05)), ClockSettings(warmup_s=0.1, most=7)).stop == "most"
-
-
 def test_what_was_warmed_up_already_counts() -> None:
     timer = FakeTimer(constant(1.0))
     measure(lambda: None, timer, ClockSettings(warmup_s=0.1), warmed_s=0.08)

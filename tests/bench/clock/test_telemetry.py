@@ -80,14 +80,6 @@ def no_field(library: SimpleNamespace) -> None:
     del library.NVML_FI_DEV_POWER_INSTANT
 
 
-def no_function(library: SimpleNamespace) -> None:
-    del library.nvmlDeviceGetFieldValues
-
-
-def refuses_field(library: SimpleNamespace) -> None:
-    library.result = 3  # not supported
-
-
 def raises(library: SimpleNamespace) -> None:
     def refuse(handle: str, fields: list[int]) -> None:
         raise library.NVMLError
@@ -95,7 +87,7 @@ def raises(library: SimpleNamespace) -> None:
     library.nvmlDeviceGetFieldValues = refuse
 
 
-@pytest.mark.parametrize("lacking", [no_field, no_function, refuses_field, raises])
+@pytest.mark.parametrize("lacking", [no_field, raises])
 def test_power_is_that_of_the_last_second_only_where_no_other_is_known(
     nvml: SimpleNamespace, lacking: Callable[[SimpleNamespace], None]
 ) -> None:

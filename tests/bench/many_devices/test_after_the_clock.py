@@ -167,6 +167,7 @@ def test_a_wrong_forward_costs_no_figure_of_the_backward(measure: Any) -> None:
     assert found[Pass.BWD].status is Status.OK
 
 
+@pytest.mark.slow
 def test_ranks_in_processes_agree_on_the_verdict_too(tmp_path: Path) -> None:
     shape = ["--masks", "causal", "--seqlens", "300", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
     asked = ["run", "--plugin", str(WRONG_METHODS), "--methods", "right_at_first,honest_ring", *shape, "--passes", "fwd", "--nproc", "2"]

@@ -100,6 +100,7 @@ def test_a_cell_that_breaks_the_job_is_recorded_with_its_reason_and_the_same_com
     assert [records_of(tmp_path / "out")["plain_ring", pass_].status for pass_ in ("fwd", "bwd")] == [Status.OK, Status.OK]
 
 
+@pytest.mark.slow
 def test_where_the_first_rank_refuses_the_others_end(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     ended = Started(tmp_path, ["--methods", "ring_p2p", *QUICK, "--out", str(tmp_path / "file" / "out")]).ended()
@@ -107,6 +108,7 @@ def test_where_the_first_rank_refuses_the_others_end(tmp_path: Path) -> None:
     assert "longca: the first rank is gone" in ended[1][1]
 
 
+@pytest.mark.slow
 def test_where_the_first_rank_never_comes_the_others_say_so(tmp_path: Path) -> None:
     (tmp_path / "hasty.toml").write_text('level = "cp"\n[limits]\nstart_s = 2\n')
     asked = [str(tmp_path / "hasty.toml"), "--methods", "ring_p2p", *QUICK, "--out", str(tmp_path / "out")]

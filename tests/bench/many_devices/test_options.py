@@ -62,14 +62,12 @@ def test_relays_are_used_where_a_job_has_several_nodes(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (["--methods", "ring_p2p", "--option", "stages=4"], "none of these methods has an option 'stages'; they have none"),
         (
             ["--methods", "magi,burst", "--option", "stage=4"],
             "an option 'stage'; they have node, stages, windows, and `longca ls cp` shows",
         ),
         (["--methods", "halo", "--option", "stages=-1"], "stages (parts in which remote keys come"),
         (["--methods", "magi", "--option", "stages=1.5"], "the option stages must be a whole number, not 1.5"),
-        (["--methods", "magi", "--option", "stages"], "is not a setting"),
         (["--methods", "burst", "--option", "windows=3"], "3 windows do not divide a ring of 4; use windows=1 or 2 or 4."),
         (["--methods", "burst", "--option", "windows=4", "--grid", "1x4x2"], "both say the windows; give one of them"),
         (["--kernels", "torch", "--option", "stages=4"], "--option is for context parallelism; add --level cp, or leave it out"),

@@ -1,6 +1,7 @@
 """What a run does with broken workers: who is blamed, who is given up, and what their cells say."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,18 +117,6 @@ def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_p
     assert all("not tried" in outcome.reason for _, outcome in workers.attempt(jobs[STRIKES]))
 
 
-def test_a_forward_that_was_measured_before_the_worker_broke_stays(tmp_path: Path, fake: type[FakeChild]) -> None:
-    def breaks_in_backward(job: WorkerJob) -> Iterator[Reply]:
-        yield Chosen("kk", True)
-        yield Answer(Pass.FWD, Outcome(status=Status.OK))
-        raise CRASH
-
-    fake.behaviour = staticmethod(breaks_in_backward)  # type: ignore[assignment]
-    workers, (job, *_) = workers_and_jobs(tmp_path)
-    assert [(pass_, outcome.status) for pass_, outcome in outcomes(job, workers)] == [(Pass.FWD, Status.OK), (Pass.BWD, Status.ERROR)]
-    assert len(fake.jobs) == 1
-
-
 def test_after_a_lost_device_the_forward_runs_alone_in_a_new_worker(tmp_path: Path, fake: type[FakeChild]) -> None:
     def loses_the_device(job: WorkerJob) -> Iterator[Reply]:
         if job.cells[0].grad:
@@ -196,6 +185,46 @@ def test_refusals_between_breaks_do_not_count_as_answers(tmp_path: Path, fake: t
     found = [(job.cell.problem.mask, dict(outcomes(job, workers))[Pass.BWD].reason) for job in jobs]
     broken = [reason for mask, reason in found if mask == "causal"]
     assert [reason.startswith("not tried") for reason in broken] == [False] * STRIKES + [True] * 3
+
+
+def test_a_device_that_is_lost_before_any_answer_costs_the_backward_alone(tmp_path: Path, fake: type[FakeChild]) -> None:
+    def loses_the_device(job: WorkerJob) -> Iterator[Reply]:
+        yield from [DeviceLost()] if job.cells[0].grad else measured(job)
+
+    fake.behaviour = staticmethod(loses_the_device)  # type: ignore[assignment]
+    workers, (job, other, *_) = workers_and_jobs(tmp_path)
+    found = dict(outcomes(job, workers))
+    assert found[Pass.BWD] == Outcome(status=Status.ERROR, reason="it lost its device", grad=True)
+    assert found[Pass.FWD].status is Status.OK
+    left = replace(other, planned=tuple(entry for entry in other.planned if entry.cell.problem.pass_ is Pass.FWD))  # of a resumed run
+    assert left.cell.grad
+    assert {pass_: outcome.status for pass_, outcome in outcomes(left, workers)} == {Pass.FWD: Status.OK}
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        ([Answer(Pass.FWD, Outcome(status=Status.OK))], "its process sent a reply that nobody asked for"),
+        ([Answer(Pass.BOTH, Outcome(status=Status.OK))], "its process sent a reply that nobody asked for"),
+        ([], "its process ended the job without an answer"),
+    ],
+)
+def test_answers_that_nobody_asked_for_or_that_are_missing_cost_their_cell(
+    second: list[Reply], reason: str, tmp_path: Path, fake: type[FakeChild]
+) -> None:
+    """A kernel can write to its worker's channel."""
+
+    def answers(job: WorkerJob) -> Iterator[Reply]:
+        yield Chosen("kk", job.cells[0].grad)
+        yield Answer(Pass.FWD, Outcome(status=Status.OK))
+        yield from second
+
+    fake.behaviour = staticmethod(answers)  # type: ignore[assignment]
+    workers, jobs = workers_and_jobs(tmp_path)
+    found = [dict(outcomes(job, workers)) for job in jobs]
+    assert [outcome[Pass.FWD].status for outcome in found[:STRIKES]] == [Status.OK] * STRIKES
+    assert [(outcome[Pass.BWD].status, outcome[Pass.BWD].reason) for outcome in found[:STRIKES]] == [(Status.ERROR, reason)] * STRIKES
+    assert all("not tried" in outcome[Pass.BWD].reason and reason in outcome[Pass.BWD].reason for outcome in found[STRIKES:])
 
 
 def test_a_plugin_that_cannot_be_loaded_gives_its_cells_the_reason(tmp_path: Path, fake: type[FakeChild]) -> None:

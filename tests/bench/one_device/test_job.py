@@ -5,7 +5,7 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
 from longca.results.problem import Pass, Problem
-from longca.results.record import LevelName, Memory, Outcome, Status
+from longca.results.record import Memory, Outcome, Status
 from longca.results.settings import ClockSettings
 from made_cells import changed, make_cell
 
@@ -113,12 +113,6 @@ def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatc
     assert all(outcome.timed and len(outcome.timed.samples) >= 3 and outcome.build_ms and outcome.plan_ms for outcome in found.values())
 
 
-def test_where_nothing_is_timed_there_is_a_check_and_no_time(session: Session) -> None:
-    found = run(session, Pass.FWD, Pass.BWD, timed=False)
-    assert [(outcome.status, outcome.timed) for outcome in found.values()] == [(Status.OK, None)] * 2
-    assert all(set(outcome.check or {}) == {"out", "lse", "dq", "dk", "dv"} for outcome in found.values())
-
-
 class Preparing:
     """The kernel torch, whose preparing takes as long as is said, one after the other; and what is there of it at a time."""
 
@@ -146,13 +140,6 @@ def test_what_only_the_first_preparing_takes_is_compiling(session: Session, monk
     assert kernel.count == 4
 
 
-def test_code_that_the_first_preparing_loads_is_no_planning(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    Preparing(monkeypatch, [0.05, 0.0])
-    found = run(session, Pass.FWD)[Pass.FWD]
-    assert found.plan_ms < 30
-    assert found.compile_ms > 30
-
-
 def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Preparing(monkeypatch, [0.3])
     assert run(session, Pass.FWD)[Pass.FWD].plan_ms > 290
@@ -168,7 +155,7 @@ def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(se
     assert kernel.count == 8, "a quick one between slow ones changes nothing"
 
 
-@pytest.mark.parametrize("seconds", [[0.0], [1.0, 0.0]], ids=["quick", "prepared twice"])
+@pytest.mark.parametrize("seconds", [[0.0], [0.4, 0.0]], ids=["quick", "prepared twice"])
 def test_memory_of_earlier_jobs_that_is_freed_meanwhile_is_not_subtracted(
     seconds: list[float], session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,13 +214,6 @@ def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_to
     assert (found[Pass.FWD].compile_ms or 0) > 500 > (found[Pass.BWD].compile_ms or 0)
 
 
-def test_a_preparing_that_takes_minutes_is_not_repeated(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "LONG_S", 0.25)
-    kernel = Preparing(monkeypatch, [0.3])
-    assert run(session, Pass.FWD)[Pass.FWD].plan_ms > 290
-    assert kernel.count == 1
-
-
 @pytest.mark.parametrize("label", ["torch:plain", "sdpa:math"])
 def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
     mask = masks.causal(64)
@@ -252,29 +232,6 @@ def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
     for other in (gradients(Pass.BWD), gradients(Pass.BOTH)):
         assert all(torch.equal(first[name], other[name]) for name in first)
     assert all(x.grad is None for x in inputs)
-
-
-@pytest.mark.parametrize("pass_", Pass)
-@pytest.mark.parametrize("label", ["torch:plain", "sdpa:math"])
-def test_other_inputs_in_the_same_memory_give_the_same_outputs_times_a_power_of_two(label: str, pass_: Pass) -> None:
-    mask, case = masks.causal(64), Case(64, 64, 4, 2, 16, 16, "fp32")
-    kernel = registry.choose(label, mask, case)
-    given = inputs_module.make(case)
-    calls = Calls(KernelSubject(kernel, kernel.prepare(mask, case), case), given, case, 0)
-    calls.keep(pass_)
-    changed, call, answers = given.dout if pass_ is Pass.BWD else given.v, calls.of(pass_), list[dict[str, torch.Tensor]]()
-    place, inputs = changed.data_ptr(), [changed.detach().clone()]
-    for _ in range(4):
-        call()
-        answers.append({name: x.clone() for name, x in calls.last(pass_).items()})
-        calls.change(pass_)
-        inputs.append(changed.detach().clone())
-    assert changed.data_ptr() == place
-    assert not any(torch.equal(before, after) for before, after in pairwise(inputs))
-    assert all(torch.equal(answer[name], answers[0][name]) for answer in answers for name in answers[0])
-    assert len(calls.sums) == 4
-    calls.keep(Pass.FWD)
-    assert torch.equal(changed, inputs[0])  # the next pass starts from what this one did
 
 
 def test_without_a_backward_forward_is_measured_alone(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,14 +294,6 @@ def test_a_backward_that_fails_from_some_call_on_leaves_the_forward_to_be_measur
     assert (found[Pass.FWD].grad, found[Pass.FWD].timed is not None) == (False, True)
 
 
-def test_another_mask_than_planned_is_an_error_of_every_pass(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = job_of(Pass.FWD, Pass.BWD)
-    monkeypatch.setattr(Problem, "build_mask", lambda problem: masks.full(96))
-    found = dict(outcomes(job, executor))
-    expected = f"the worker built another mask ({masks.full(96).digest}) than was planned ({masks.causal(96).digest})"
-    assert [(outcome.status, outcome.reason) for outcome in found.values()] == [(Status.ERROR, expected)] * 2
-
-
 def test_a_lost_device_is_told_after_the_answers(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     def lose(*_: object) -> None:
         raise RuntimeError("an illegal memory access was encountered")
@@ -389,11 +338,6 @@ def test_a_refusal_names_no_variant_and_starts_no_device(executor: InProcess) ->
     assert isinstance(reply, Answer)
     assert reply.outcome.status is Status.UNAVAILABLE
     assert executor.worker._session._timer is None
-
-
-def test_a_block_pattern_is_measured_like_any_mask(session: Session) -> None:
-    sparse = {"mask": "uniform_block", "level": LevelName.SPARSE, "params": (("b", 16), ("ratio", 0.5))}
-    assert [outcome.status for outcome in run(session, Pass.FWD, Pass.BWD, **sparse).values()] == [Status.OK] * 2
 
 
 def test_forward_only_asks_for_no_gradients(session: Session) -> None:

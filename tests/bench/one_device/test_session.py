@@ -1,6 +1,5 @@
 """What a worker keeps between jobs: the mask of a problem, the device; and how it measures memory."""
 
-import gc
 import time
 
 import pytest
@@ -9,7 +8,6 @@ from msgspec.structs import replace
 from longca.bench.one_device.messages import Chosen, GivenUp, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import CellFailed
-from longca.errors import Refused
 from longca.results.problem import Pass, Problem
 from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
@@ -54,16 +52,6 @@ def test_a_variant_that_is_given_up_is_not_run_again_with_that_pass(session: Ses
     assert failed.value.status is Status.TIMEOUT
     assert session.choose("kk:a", grad=False) == Chosen("kk:a", False)
     assert session.choose("kk:b", grad=True) == Chosen("kk:b", True)
-
-
-def test_a_refusal_costs_no_cleaning_up(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It came before anything ran; and a large suite holds a thousand of them."""
-    collected = list[int]()
-    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
-    session.after_error(Refused("takes other masks"))
-    assert not collected
-    session.after_error(RuntimeError("it broke"))
-    assert collected
 
 
 class FakeCuda:

@@ -52,19 +52,6 @@ def test_masks_are_written_down_with_their_source(folder: Path) -> None:
     }
 
 
-def test_what_is_printed_tells_patterns_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = (folder / "said.txt").read_text()
-    for ratio in ("0.2", "0.5"):
-        assert f"torch:plain uniform_block moba b=32 ratio={ratio} 600 fwd: " in said  # while it runs
-        assert f"\nuniform_block moba b=32 ratio={ratio}  " in said  # and in the summary
-    assert main(["export", str(folder), "--md"]) == 0
-    table = capsys.readouterr().out
-    assert "| uniform_block moba b=32 ratio=0.2 | 600 | " in table
-    assert "| variable_block moba avg=40 ratio=0.5 least=16 | 600 | " in table
-    assert main(["run", *RUN, *SETTINGS, "--device", "cpu", "--dry-run"]) == 0
-    assert "uniform_block moba b=32 ratio=0.2 " in capsys.readouterr().out
-
-
 def test_a_dry_run_knows_the_patterns_that_the_journal_has(
     folder: Path, run_here: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,18 +65,6 @@ def test_a_dry_run_knows_the_patterns_that_the_journal_has(
         assert run_here(*RUN, *SETTINGS[:-1], source, *more, "--out", folder, "--dry-run") == 0
         assert re.fullmatch(end, capsys.readouterr().out.splitlines()[-1])
     assert {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()} == written
-
-
-def test_it_resumes_and_another_source_is_other_cells(
-    folder: Path, run_here: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = {}
-    for source in ("moba", "random"):
-        run_here(*RUN, *SETTINGS[:-1], source, "--out", folder, "--stop-after", "0.001")
-        said[source] = "".join(capsys.readouterr())
-    assert "10 of 10 cells are done" in said["moba"]
-    assert "cells are done" not in said["random"]
-    assert "cells left; to continue" in said["random"]
 
 
 def test_a_pattern_can_be_made_again_from_its_entry_in_the_journal(folder: Path) -> None:

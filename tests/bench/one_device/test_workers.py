@@ -1,22 +1,14 @@
 """Workers that break, in real processes and scripted: what is left of their jobs."""
 
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from longca.bench.one_device import workers as workers_module
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Reply
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite
-from longca.bench.run.retry import outcomes
-from longca.processes.lost import ChildLost
 from longca.results.problem import Pass
 from longca.results.reading import read
 from longca.results.record import Outcome, Record, Status
@@ -42,33 +34,16 @@ def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: S
     assert (forward.grad, forward.planned_grad) == (False, True)
 
 
-def test_a_forward_that_a_kernel_refuses_alone_is_not_timed(start_run: Start, tmp_path: Path, plugins: Path) -> None:
-    asked = ("--plugin", plugins / "only_backward.py", "--kernels", "only_backward", "--passes", "fwd,bwd,fwd+bwd")
-    found = {record.problem.pass_: record for record in measured(start_run, tmp_path, *asked)}
+def test_a_forward_that_a_kernel_refuses_alone_is_not_timed(run_here: Callable[..., int], tmp_path: Path, plugins: Path) -> None:
+    asked = ("--plugin", plugins / "only_backward.py", "--kernels", "only_backward", "--passes", "fwd,bwd,fwd+bwd", "--out", tmp_path)
+    assert run_here(*asked) == 0
+    found = {record.problem.pass_: record for record in read(tmp_path).records}
     assert {pass_: record.status for pass_, record in found.items()} == {
         Pass.FWD: Status.UNSUPPORTED,
         Pass.BWD: Status.OK,
         Pass.BOTH: Status.OK,
     }
     assert found[Pass.FWD].reason == "only_backward has no forward of its own"
-
-
-@pytest.mark.slow
-def test_variants_that_break_their_worker_leave_their_sibling_alone(start_run: Start, tmp_path: Path, plugins: Path) -> None:
-    asked = "kk:a,kk:b,kk:c,kk:good"
-    records = measured(start_run, tmp_path, "--plugin", plugins / "variants.py", "--kernels", asked, "--passes", "fwd")
-    error = Status.ERROR
-    assert {record.asked: record.status for record in records} == {"kk:a": error, "kk:b": error, "kk:c": error, "kk:good": Status.OK}
-
-
-@pytest.mark.slow
-def test_a_bare_name_is_tried_where_it_means_another_variant_than_the_broken_one(start_run: Start, tmp_path: Path, plugins: Path) -> None:
-    grid = ("--masks", "causal,full", "--seqlens", "16,17,18,19", "--passes", "fwd")
-    records = measured(start_run, tmp_path, "--plugin", plugins / "variants.py", "--kernels", "kk", *grid)
-    found = {(record.problem.mask, record.problem.seqlen): record for record in records}
-    assert [found["full", length].variant for length in (16, 17, 18, 19)] == ["good"] * 4
-    assert all(found["causal", length].status is Status.ERROR for length in (16, 17, 18, 19))
-    assert ["not tried" in found["causal", length].reason for length in (16, 17, 18, 19)] == [False] * 3 + [True]
 
 
 def test_a_worker_that_is_still_starting_can_be_released(tmp_path: Path) -> None:
@@ -97,133 +72,3 @@ def test_a_wrong_kernel_whose_next_call_hangs_stays_wrong(tmp_path: Path, plugin
     assert outcome.check["out"].error > outcome.check["out"].allowed
     assert outcome.reason.startswith("out is off by ")
     assert outcome.reason.endswith("; in a later call checking took longer than its 2 s")
-
-
-class ScriptedWorker:
-    """A worker process that answers as a script says, until it is closed."""
-
-    def __init__(self, script: Callable[[list[Pass], bool], Iterator[Reply]]) -> None:
-        self._script, self._open = script, True
-
-    def wait_ready(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def close(self) -> None:
-        self._open = False
-
-    def take_seconds(self) -> dict[str, float]:
-        assert self._open
-        return {"build": 2.0, "check": 1.0}
-
-    def run(self, job: dict[str, list[dict[str, Any]]]) -> Iterator[Reply]:
-        assert self._open
-        cells = job["cells"]
-        yield from self._script([Pass(cell["problem"]["pass"]) for cell in cells], bool(cells[0]["grad"])) if cells else ()
-
-
-Script = Callable[[list[Pass], bool], Iterator[Reply]]
-
-
-@pytest.fixture
-def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], tuple[Workers, list[Job]]]:
-    def make(script: Script) -> tuple[Workers, list[Job]]:
-        monkeypatch.setattr(workers_module, "start_worker", lambda limits, hello: ScriptedWorker(script))
-        planned = plan(make_cells(SUITE, ["torch"], "cpu"), "a CPU", {"torch": {}})
-        return Workers(SUITE, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, full=False), make_jobs(planned)
-
-    return make
-
-
-Scripted = Callable[[Script], tuple[Workers, list[Job]]]
-
-
-@pytest.mark.parametrize("dies", [True, False])
-def test_seconds_are_counted_however_a_job_ends(dies: bool, scripted: Scripted) -> None:
-    """A backward takes the worker with it, or its device."""
-
-    def script(passes: list[Pass], grad: bool) -> Iterator[Reply]:
-        yield Chosen("torch", grad)
-        if grad and dies:
-            raise ChildLost("timeout", "it hangs")
-        yield from (Answer(pass_, Outcome(status=Status.ERROR, reason="lost") if grad else OK) for pass_ in passes)
-        if grad:
-            yield DeviceLost()
-
-    workers, jobs = scripted(script)
-    found = [dict(outcomes(job, workers)) for job in jobs]
-    assert [outcome[Pass.FWD].status for outcome in found] == [Status.OK] * 5
-    assert [outcome[Pass.BWD].status for outcome in found] == [Status.TIMEOUT if dies else Status.ERROR] * 5
-    attempts = 5 + 3  # forward alone, and three times with a backward, which is then given up
-    assert workers.spent_s == {"build": 2.0 * attempts, "check": 1.0 * attempts}
-
-
-def test_a_device_that_is_lost_before_any_answer_costs_the_backward_alone(scripted: Scripted) -> None:
-    def script(passes: list[Pass], grad: bool) -> Iterator[Reply]:
-        yield from [DeviceLost()] if grad else (Answer(pass_, OK) for pass_ in passes)
-
-    workers, (job, *_) = scripted(script)
-    lost = Outcome(status=Status.ERROR, reason="it lost its device", grad=True)
-    assert dict(outcomes(job, workers)) == {Pass.FWD: OK, Pass.BWD: lost}
-
-
-def test_a_forward_that_is_left_of_a_job_has_a_worker_of_its_own_when_the_device_is_lost(scripted: Scripted) -> None:
-    def script(passes: list[Pass], grad: bool) -> Iterator[Reply]:
-        yield from [DeviceLost()] if grad else (Answer(pass_, OK) for pass_ in passes)
-
-    workers, (job, *_) = scripted(script)
-    left = replace(job, planned=tuple(entry for entry in job.planned if entry.cell.problem.pass_ is Pass.FWD))
-    assert left.cell.grad
-    assert dict(outcomes(left, workers)) == {Pass.FWD: OK}
-
-
-@pytest.mark.parametrize(
-    ("second", "reason"),
-    [
-        ([Answer(Pass.FWD, OK)], "its process sent a reply that nobody asked for"),
-        ([Answer(Pass.BOTH, OK)], "its process sent a reply that nobody asked for"),
-        ([], "its process ended the job without an answer"),
-    ],
-)
-def test_answers_that_nobody_asked_for_or_that_are_missing_cost_their_cell(second: list[Reply], reason: str, scripted: Scripted) -> None:
-    """A kernel can write to its worker's channel."""
-
-    def script(passes: list[Pass], grad: bool) -> Iterator[Reply]:
-        yield Chosen("torch", grad)
-        yield Answer(Pass.FWD, OK)
-        yield from second
-
-    workers, jobs = scripted(script)
-    found = [dict(outcomes(job, workers)) for job in jobs]
-    assert [outcome[Pass.FWD].status for outcome in found[:3]] == [Status.OK] * 3
-    assert [(outcome[Pass.BWD].status, outcome[Pass.BWD].reason) for outcome in found[:3]] == [(Status.ERROR, reason)] * 3
-    assert all("not tried" in outcome[Pass.BWD].reason and reason in outcome[Pass.BWD].reason for outcome in found[3:])
-
-
-@pytest.mark.parametrize("asked", [("torch:plain", "torch:chunked"), ("torch",)])
-def test_a_sibling_that_answers_does_not_clear_a_variant(asked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One variant dies in every job, the other answers; they are told apart by what was asked for, or by what was chosen."""
-    jobs_sent = []
-
-    class Siblings(ScriptedWorker):
-        def run(self, job: dict[str, list[dict[str, Any]]]) -> Iterator[Reply]:
-            if not job["cells"]:
-                return
-            jobs_sent.append(job)
-            (cell,) = job["cells"]
-            kernel, odd = str(cell["kernel"]), int(cell["problem"]["seqlen"]) % 2
-            chosen = kernel if ":" in kernel else "torch:plain" if odd else "torch:chunked"
-            yield Chosen(chosen, False)
-            if chosen == "torch:plain":
-                raise ChildLost("error", "it crashed")
-            yield Answer(Pass.FWD, OK)
-
-    monkeypatch.setattr(workers_module, "start_worker", lambda limits, hello: Siblings(lambda *_: iter(())))
-    suite = SUITE.changed(seqlens=tuple(range(16, 26)), passes=(Pass.FWD,))
-    planned = plan(make_cells(suite, asked, "cpu"), "a CPU", {label: {} for label in asked})
-    workers = Workers(suite, Catalogue({label: Entry(label, {}) for label in asked}), "cpu", "a CPU", tmp_path, full=False)
-    for job in make_jobs(planned):
-        list(outcomes(job, workers))
-    (given_up,) = jobs_sent[-1]["given_up"]
-    assert (given_up["label"], given_up["grad"], given_up["outcome"]["status"]) == ("torch:plain", False, "error")
-    assert given_up["outcome"]["reason"] == "not tried, its process broke 3 times in a row; the last time: it crashed"

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from longca import masks
 from longca.bench.plan.cell import Cell, key
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.jobs import make_jobs
@@ -37,23 +36,6 @@ def test_paper_kernel_is_the_papers_grid() -> None:
     assert {cell.problem.mask for cell in cells} == set(PAPER)
     assert {cell.problem.title for cell in cells} == {"64:8 heads of 128 · bf16"}
     assert sorted({cell.problem.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
-
-
-def test_magi_kernel_is_the_grid_of_magi_attentions_page() -> None:
-    cells = make_cells(find("magi-kernel"), ["ffa"], "cuda")
-    documents = ["full_document", "causal_document", "block_causal_document"]
-    assert {cell.problem.mask for cell in cells} == {"full", "causal", "sliding_window_causal", *documents}
-    assert {cell.problem.title for cell in cells} == {"64:8 heads of 128 · bf16"}
-    assert sorted({cell.problem.seqlen >> 10 for cell in cells}) == [4, 8, 16, 32, 64, 128]
-    drawn = {(cell.problem.mask, cell.problem.distribution, cell.problem.packing) for cell in cells if cell.problem.mask in documents}
-    assert drawn == {(name, "chatqa2", "chunked") for name in documents}
-
-
-@pytest.mark.parametrize(("name", "drawn"), [("paper-cp", {(None, "mixed")}), ("magi-cp", {("chatqa2", "chunked")})])
-def test_distributed_grids_pack_documents_as_published(name: str, drawn: set[tuple[str | None, str]]) -> None:
-    cells = make_cells(find(name), ["fa3"], "cuda")
-    packed = [cell for cell in cells if masks.build(cell.problem.mask, 64).documents is not None]
-    assert {(cell.problem.distribution, cell.problem.packing) for cell in packed} == drawn
 
 
 def test_paper_sparse_is_the_papers_grid_with_dense_fa4_beside_it() -> None:

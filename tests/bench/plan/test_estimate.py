@@ -100,15 +100,6 @@ def test_what_a_kernel_refuses_takes_no_time() -> None:
     assert idle("flashinfer", "flex", masks=("uniform_block",)) == without_backward
 
 
-@pytest.mark.parametrize(("device", "kernels"), [("cuda", ("flex", "fa4")), ("cpu", ("flex", "torch"))])
-def test_the_first_cell_of_a_kernel_bears_its_start(device: str, kernels: tuple[str, ...]) -> None:
-    small = {"heads": ("2:1",), "head_dims": ("16",)} if device == "cpu" else {}
-    suite = Suite(kernels=kernels, masks=("causal",), seqlens=("512", "1K"), passes=(Pass.FWD,)).changed(**small)
-    entries = planned(suite, device=device)
-    seconds = estimate.estimates_s(entries, suite)
-    assert [entry.cell.kernel for entry in entries if seconds[entry.key] > estimate.FIRST_S[device]] == list(kernels)
-
-
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of two usual cores."""

@@ -5,12 +5,10 @@ from msgspec.structs import replace
 
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.estimate import estimates_s
-from longca.bench.plan.jobs import left_to_do, make_jobs, shard
+from longca.bench.plan.jobs import make_jobs, shard
 from longca.bench.plan.suite import Suite
-from longca.bench.run.record import make_record
 from longca.errors import BadInput
 from longca.results.problem import Pass
-from longca.results.record import RETRIED, Outcome, Status, Times
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 VERSIONS = {"torch": {"torch": "2"}, "sdpa": {"torch": "2"}}
@@ -49,28 +47,6 @@ def test_shards_split_everything_and_share_nothing(parts: int) -> None:
 def test_a_wrong_shard_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is not a shard"):
         shard([], text)
-
-
-def test_what_is_left_to_do() -> None:
-    """Everything without a record; failures again with --retry, what a rule skipped with --full, and neither otherwise."""
-    entries = planned(replace(SMALL, passes=tuple(Pass), seeds=2))
-    outcomes = {
-        Status.OK: Outcome(status=Status.OK, timed=Times(median=1.0, p20=1.0, p80=1.0, samples=[1.0], tflops=1.0)),
-        **{status: Outcome(status=status, reason="O(S²) is too much") for status in (*sorted(RETRIED), Status.SKIPPED, Status.UNSUPPORTED)},
-    }
-    done = dict(zip(outcomes, entries, strict=False))
-    assert len(done) == len(outcomes) < len(entries)
-    records = {entry.key: make_record(entry, outcomes[status], "env") for status, entry in done.items()}
-    rest = {entry.key for entry in entries} - set(records)
-
-    def left(retry: bool = False, full: bool = False) -> set[str]:
-        return {entry.key for entry in left_to_do(entries, records, retry=retry, full=full)} - rest
-
-    assert rest <= {entry.key for entry in left_to_do(entries, records)}
-    assert left() == set()
-    assert left(retry=True) == {done[status].key for status in RETRIED}
-    assert left(full=True) == {done[Status.SKIPPED].key}
-    assert left(retry=True, full=True) == left(retry=True) | left(full=True)
 
 
 def test_a_forward_alone_has_neither_backward_passes_nor_their_memory() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from longca.bench.plan.suite import Suite, check, names, to_toml
 from longca.bench.plan.workload import model, with_model
 from longca.cli import main
 from longca.errors import BadInput
-from longca.recommend.question import Question
-from longca.recommend.words import describe
 from longca.results.problem import Pass, Split
 from longca.results.record import Environment, Record
 from longca.results.reproduce import command
@@ -88,16 +85,6 @@ def test_models_with_more_than_heads() -> None:
     assert model("llama3-8b").layer_pattern == "all global"
 
 
-def test_models_are_listed_with_what_they_have(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ls", "models", "--json"]) == 0
-    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert listed["gemma2-27b"]["softcap"] == 50
-    assert listed["gpt-oss-120b"]["sinks"] is True
-    assert listed["llama3-8b"] | {"window": None, "softcap": None, "sinks": False, "scale": None} == listed["llama3-8b"]
-    assert main(["ls", "models"]) == 0
-    assert "softcap" in capsys.readouterr().out
-
-
 def record(**fields: Any) -> Record:
     return decode_record(line(make_record(**fields)).encode())
 
@@ -108,30 +95,9 @@ def test_the_command_asks_for_them_again() -> None:
     assert "--softcap" not in command(record(), Environment(), {})
 
 
-def test_titles_name_them_where_they_are_not_the_usual_ones() -> None:
-    assert CELL.problem.title == "4:2 heads of 8 · fp32"
-    assert CELL.with_problem(softcap=50.0, sinks=True).problem.title == "4:2 heads of 8 · fp32 · softcap 50 · sinks"
-
-
-def test_a_question_about_them_is_not_answered_by_records_without() -> None:
-    question = Question.parse("causal", "8K", softcap=50.0, sinks=True)
-    assert "softcap 50, sinks" in describe(question)
-    with pytest.raises(BadInput, match=r"a softcap must be a positive number, or 0 for none, not -3\.0"):
-        Question.parse("causal", "8K", softcap=-3.0)
-
-
-@pytest.mark.parametrize("flags", [["--model", "gpt-oss-120b"], ["--softcap", "50"]])
-def test_recommend_takes_models_and_says_what_to_run(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recommend", "--mask", "sliding_window_causal", "--seqlen", "8K", *flags]) == 0
-    out = capsys.readouterr().out
-    assert ("--sinks" if "--model" in flags else "--softcap 50.0") in out
-    assert ("w=127" in out) == ("--model" in flags)
-
-
 def test_unknown_models_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in (["verify"], ["recommend", "--mask", "causal", "--seqlen", "8K"], ["run", "--kernels", "torch"]):
-        assert main([*verb, "--model", "gemma2-27"]) == 2
-        assert "unknown model 'gemma2-27'; did you mean 'gemma2-27b'? `longca ls models` lists all." in capsys.readouterr().err
+    assert main(["run", "--kernels", "torch", "--model", "gemma2-27"]) == 2
+    assert "unknown model 'gemma2-27'; did you mean 'gemma2-27b'? `longca ls models` lists all." in capsys.readouterr().err
 
 
 def test_every_layer_is_local_or_global() -> None:

@@ -118,7 +118,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"seqlens": ["0"]}, "FILE: a sequence length must be 1 or more, not 0."),
     ({"seqlens": []}, "FILE: the suite has no seqlens; give at least one."),
     ({"heads": ["7:2"]}, "FILE: 7:2: the number of query heads must be a multiple of the number of KV heads."),
-    ({"heads": ["x"]}, "FILE: 'x' is not understood; write heads such as 64:8."),
     ({"dtypes": ["int4"]}, "FILE: unknown dtype 'int4'; known are: bf16, fp16, fp32, fp64."),
     ({"source": "mobe"}, "FILE: unknown source of block patterns 'mobe'; did you mean 'moba'?"),
     ({"packing": "foo"}, "FILE: unknown packing 'foo'; known are: draw, mixed, chunked."),
@@ -127,40 +126,25 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"params": {"sliding_window": {"w": []}}}, "FILE: params.sliding_window: w has no values; give one, or a list of some."),
     ({"clock": {"budget": 1}}, "unknown setting in [clock] of FILE: 'budget'; did you mean 'budget_s'?"),
     ({"clock": {"least": 9, "most": 3}}, "FILE: the clock needs least <= most, not least=9 and most=3 - at `$.clock`."),
-    ({"limits": {"memory": "lots"}}, "FILE: 'lots' is not a size; write a whole number such as 8192, 8K or 1M."),
     ({"limits": {"memory": "1M"}}, "FILE: a worker needs 1G of memory or more, not 1M."),
     ({"limits": {"workers": "two"}}, "FILE: unknown kind of workers 'two'; known are: kernel, one."),
 ]
 NOT_OF_THE_TYPE: list[tuple[dict[str, Any], str]] = [
     ({"seqlens": [1.5]}, "seqlens[0]"),
-    ({"seqlens": [["1K"]]}, "seqlens[0]"),
-    ({"seqlens": [True]}, "seqlens[0]"),
     ({"passes": ["forward"]}, "passes[0]"),
-    ({"passes": ["zzz"]}, "passes[0]"),
     ({"kernels": "torch"}, "kernels"),
-    ({"dense": "fa4"}, "dense"),
     ({"masks": [3]}, "masks[0]"),
     ({"seeds": [-1]}, "seeds[0]"),
-    ({"seeds": [1.5]}, "seeds[0]"),
     ({"seeds": 0}, "seeds"),
-    ({"seeds": 1.5}, "seeds"),
-    ({"seeds": True}, "seeds"),
     ({"seeds": 1000000}, "seeds"),
     ({"level": "kernels"}, "level"),
-    ({"level": ["x"]}, "level"),
     ({"packing": 5}, "packing"),
-    ({"distribution": ["a"]}, "distribution"),
     ({"deterministic": "yes"}, "deterministic"),
-    ({"nproc": True}, "nproc"),
     ({"nproc": -1}, "nproc"),
-    ({"params": 3}, "params"),
     ({"params": {"causal": {}, "sliding_window": 3}}, "params[...]"),
     ({"params": {"sliding_window": {"w": 9}, "uniform_block": {"b": [64], "ratio": [0.5, "half"]}}}, "params[...][...][1]"),
     ({"clock": {"budget_s": "long"}}, "clock.budget_s"),
     ({"clock": {"budget_s": float("nan")}}, "clock.budget_s"),
-    ({"clock": {"budget_s": float("inf")}}, "clock.budget_s"),
-    ({"clock": {"least": 2.5}}, "clock.least"),
-    ({"limits": 3}, "limits"),
     ({"limits": {"time_s": 0}}, "limits.time_s"),
 ]
 
@@ -178,12 +162,6 @@ def test_a_value_of_the_wrong_type_or_size_is_refused_with_its_place(table: dict
         read(table, tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / 'mine.toml'}: ")
     assert str(caught.value).endswith(f"`$.{field}`.")
-
-
-def test_a_long_value_is_cut_in_the_message(tmp_path: Path) -> None:
-    with pytest.raises(BadInput) as caught:
-        read({"kernels": "x" * 1000}, tmp_path)
-    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize(

@@ -130,11 +130,3 @@ def test_an_own_build_of_flash_attention_3_is_told_from_that_of_xformers(tmp_pat
     (tmp_path / "flash_attn_3" / "_C.abi3.so").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     assert {"flash_attn_interface", "flash_attn_3", "xformers"} <= kernel_versions("fa3").keys()
-
-
-def test_a_binary_of_flash_attention_2_without_a_number_has_a_version_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernel_versions("fa2:package").keys() == {"torch", "code"}
-    (tmp_path / "flash_attn_2_cuda.abi3.so").write_text("a build")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert kernel_versions("fa2:package").keys() == {"torch", "code", "flash_attn_2_cuda"}
-    assert kernel_versions("fa2:torch").keys() == {"torch", "code"}

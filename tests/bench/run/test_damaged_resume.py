@@ -10,9 +10,18 @@ from longca.bench.one_device.level import OneDevice
 from longca.bench.plan.suite import Suite
 from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.results.reading import read
+from longca.results.settings import ClockSettings
 
 pytestmark = pytest.mark.usefixtures("in_process")
-SUITE = Suite(kernels=("torch:plain",), masks=("causal", "full"), seqlens=("64",), heads=("2:1",), head_dims=("8",), dtypes=("fp32",))
+SUITE = Suite(
+    kernels=("torch:plain",),
+    masks=("causal", "full"),
+    seqlens=("64",),
+    heads=("2:1",),
+    head_dims=("8",),
+    dtypes=("fp32",),
+    clock=ClockSettings(warmup_s=0, budget_s=0.01),
+)
 
 
 def run(out: Path, retry: bool = False) -> Finished:

@@ -13,7 +13,7 @@ PLUGIN = Path(__file__).parents[1] / "plugins" / "deletes.py"
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("deleted", ["", "results.jsonl", "masks.jsonl"])
+@pytest.mark.parametrize("deleted", ["", "results.jsonl"])
 def test_a_removed_journal_is_one_sentence(deleted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     monkeypatch.setenv("LONGCA_DELETE", str(out / deleted))

@@ -48,12 +48,6 @@ def test_a_long_message_is_cut_and_the_line_is_not(tmp_path: Path) -> None:
     assert reason.endswith("… (theirs.py line 2)")
 
 
-def test_an_import_that_fails_names_its_line(tmp_path: Path) -> None:
-    (tmp_path / "theirs.py").write_text("x = 1\nx.y\n")
-    with pytest.raises(ValueError, match=r"fails when it is imported: AttributeError: .* \(theirs\.py line 2\)\.$"):
-        import_file(tmp_path / "theirs.py", "kernel")
-
-
 def test_memory_is_said_in_a_sentence() -> None:
     allocator = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate {} bytes."
     assert status_of(RuntimeError(allocator.format(3 << 30))) == ("oom", "out of memory: it asked for 3 GiB at once")
@@ -76,11 +70,6 @@ def test_memory_that_the_harness_has_not_is_not_the_fault_of_the_kernel(error: E
         raise error
     assert status_of(found.value) == ("oom", f"no memory for the check{words}; {ADVICE}")
     assert kind_of(found.value) == "oom"
-
-
-def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(KeyError), memory_for("the check"):
-        raise KeyError("w")
 
 
 def test_the_tensors_of_a_failed_attempt_go_with_its_frames() -> None:

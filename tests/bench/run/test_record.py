@@ -13,8 +13,8 @@ from longca.bench.run.outcomes import to_message
 from longca.bench.run.record import MEASURED, make_record
 from longca.kernels.base import Case
 from longca.results import metrics
-from longca.results.problem import Pass, Split
-from longca.results.record import Energy, LevelName, Memory, Outcome, RankFigures, Status, Times
+from longca.results.problem import Pass
+from longca.results.record import Energy, Memory, Outcome, RankFigures, Status, Times
 from made_cells import make_cell
 
 CELL = make_cell(kernel="torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD)
@@ -88,13 +88,6 @@ def test_a_record_holds_what_was_asked_for_and_what_ran() -> None:
     assert (record.versions, record.split) == ({"torch": "2"}, None)
     asked = make_record(planned(), Outcome(status=Status.ERROR, reason="no"), "env")
     assert (asked.kernel, asked.asked, asked.variant) == ("torch", "torch:plain", "plain")  # what was asked for, where nothing ran
-
-
-def test_a_record_of_many_ranks_has_both_versions_of_code() -> None:
-    cell = make_cell(kernel="torch", mask="causal", seqlen=96, pass_=Pass.FWD, level=LevelName.CP, ranks=4, split=Split("usp", "2x2"))
-    record = make_record(planned(cell), Outcome(status=Status.UNSUPPORTED, reason="no"), "env")
-    assert (record.split, record.problem.ranks) == (Split("usp", "2x2"), 4)
-    assert record.versions == {"torch": "2", "code": "abc", "method_code": "def"}
 
 
 def test_a_mask_that_shows_nothing_has_a_record() -> None:

@@ -85,15 +85,6 @@ def test_a_job_that_is_not_the_last_of_its_problem_keeps_what_the_next_one_needs
     assert released == [0, 1]
 
 
-def test_ranks_that_broke_and_cannot_be_started_again_try_nothing_alone() -> None:
-    executor = Scripted({Pass.FWD: LATE, Pass.BWD: LATE}, breaks=1)
-    found = dict(outcomes(job_of(Pass.FWD, Pass.BWD), executor))
-    assert found[Pass.BWD] == LATE
-    expected = f"not tried without a backward, with which the ranks of this job broke: {LATE.reason}"
-    assert (found[Pass.FWD].status, found[Pass.FWD].reason) == (Status.ERROR, expected)
-    assert len(executor.attempts) == 1
-
-
 def test_a_suspect_is_given_up_after_some_breaks_in_a_row_and_an_answer_starts_anew() -> None:
     strikes, suspect = Strikes(), Suspect("fa4:bands", True)
     for _ in range(STRIKES - 1):
@@ -105,12 +96,3 @@ def test_a_suspect_is_given_up_after_some_breaks_in_a_row_and_an_answer_starts_a
     strikes.broke(suspect, Status.TIMEOUT, "checking took longer than its 3 s")
     reason = "not tried, its process broke 3 times in a row; the last time: checking took longer than its 3 s"
     assert strikes.given_up() == {suspect: Outcome(status=Status.TIMEOUT, reason=reason, grad=True)}
-
-
-def test_variants_and_a_forward_alone_are_counted_apart() -> None:
-    strikes = Strikes()
-    for suspect in (Suspect("kk:a", True), Suspect("kk:b", True), Suspect("kk:a", False)):
-        for _ in range(STRIKES - 1):
-            strikes.broke(suspect, Status.ERROR, "its process died")
-    strikes.broke(Suspect("kk:a", True), Status.ERROR, "its process died")
-    assert list(strikes.given_up()) == [Suspect("kk:a", True)]

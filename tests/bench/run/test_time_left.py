@@ -61,13 +61,6 @@ def test_a_first_cell_that_compiles_does_not_change_the_estimate_of_a_long_run()
     assert TimeLeft({"0": 1.0}, {"0": cell()}, clock)._measured == TRUST_S
 
 
-def test_a_kernel_that_is_not_available_runs_no_mask() -> None:
-    cells = {f"{kernel} {mask}": cell(kernel, mask) for kernel in ("fa4", "mine") for mask in ("full", "causal", "sliding_window")}
-    left = TimeLeft(dict.fromkeys(cells, 20.0), cells, Clock())
-    left.finished(record("fa4 full", Status.UNAVAILABLE))
-    assert left.seconds == pytest.approx(60)
-
-
 @pytest.mark.parametrize("status", [Status.UNSUPPORTED, Status.SKIPPED])
 def test_a_mask_that_a_kernel_did_not_run_at_one_length_is_expected_to_take_no_time_at_others(status: Status) -> None:
     cells = {f"{mask} {seqlen}": cell("mine", mask, seqlen) for seqlen in (1024, 2048, 4096) for mask in ("full", "causal")}

@@ -74,7 +74,7 @@ def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, Any], le
     many masks would show the same pairs."""
     pattern = masks.find(name)
     params: Params = {}
-    documents: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    documents: tuple[int, ...] | None = None
     if pattern.has_documents and (lengths or seqlen < SHORT):
         documents = tuple(lengths) or _documents(seqlen, seed)
     if seqlen < SHORT and pattern.group != OWN:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions
-from longca.errors import closest, unknown
+from longca.errors import unknown
 from longca.kernels import registry
 from longca.kernels.base import Case, No
 from longca.masks import AnyMask, own
@@ -99,35 +99,21 @@ def make_catalogue(suite: Suite, offered: Offered, device: str, only_named: bool
 
 
 def _named(label: str, offered: Offered) -> Entry:
-    if entry := _of_plugin(label, offered):
-        return replace(entry, label=label)
-    if (name := label.partition(":")[0]) not in registry.names():
-        raise unknown("kernel", name, _known(offered))
-    registry.get(label)  # refuses an unknown variant
-    return Entry(label, kernel_versions(label))
-
-
-def _known(offered: Offered) -> list[str]:
-    return [*dict.fromkeys(label.partition(":")[0] for label in offered.kernels), *registry.names()]
-
-
-def _of_plugin(label: str, offered: Offered) -> Entry | None:
-    """The plugin's entry for a label; None: it is not a plugin's. An unknown name that is like no other may be one of a plugin that cannot
-    be loaded: its records tell that."""
+    """The entry for a kernel that is asked for: a plugin's, or one of ours. An unknown name may be one of a plugin that cannot be loaded,
+    whose records tell that."""
     name, _, variant = label.partition(":")
     own = {known: entry for known, entry in offered.kernels.items() if known.partition(":")[0] == name}
     if own:
         if variant and label not in own:
             raise unknown(f"variant of {name}", variant, [known.partition(":")[2] for known in own if ":" in known])
-        return own.get(label) or next(iter(own.values()))
-    if not offered.failed or name in registry.names():
-        return None
-    if entry := next((entry for entry in offered.failed.values() if entry.label == name), None):
-        return entry
-    names = [*_known(offered), *(entry.label for entry in offered.failed.values())]
-    if closest(name, names):
-        raise unknown("kernel", name, names)
-    return next(iter(offered.failed.values()))
+        return replace(own.get(label) or next(iter(own.values())), label=label)
+    if name in registry.names():
+        registry.get(label)  # refuses an unknown variant
+        return Entry(label, kernel_versions(label))
+    failed = sorted(offered.failed.values(), key=lambda entry: entry.label != name)
+    if not failed:
+        raise unknown("kernel", name, [*dict.fromkeys(known.partition(":")[0] for known in offered.kernels), *registry.names()])
+    return replace(failed[0], label=label)
 
 
 def _add_all(catalogue: Catalogue, suite: Suite, device: str) -> None:

@@ -13,14 +13,16 @@ T = TypeVar("T")
 
 
 def convert(values: Any, kind: type[T], where: str = "") -> T:
-    """The values as a struct; raises BadInput with the place, and the field with what it may be, as msgspec says it. Flags that a user
+    """The values as a struct; raises BadInput with the place, the field, and what msgspec says of it. Flags that a user
     typed have no place."""
     if isinstance(values, Mapping):
         _refuse_unknown(values, kind, where)
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{where}: {error}." if where else f"{error}.") from error
+        words, _, field = str(error).rstrip("`").partition(" - at `$.")
+        given = f", not {values[field]!r}" if isinstance(values, Mapping) and field in values and "got" not in words else ""
+        raise BadInput(": ".join(filter(None, (where, field, f"{words}{given}.")))) from error
 
 
 def _refuse_unknown(values: Mapping[str, Any], kind: type[Any], where: str) -> None:

@@ -27,19 +27,19 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
 
     mask: str
     seqlen: Size = 0
-    documents: tuple[Count, ...] | msgspec.UnsetType = msgspec.UNSET
+    documents: Annotated[tuple[Count, ...], Meta(min_length=1)] | None = None
     params: Params = {}
     seed: Seed = 0
 
     @property
     def cell_fields(self) -> dict[str, Any]:
         """The fields of a cell that the step says."""
-        fields = {"mask": masks.find(self.mask).name, "seqlen": self.tokens, "seed": self.seed, "params": tuple(self.params.items())}
-        return fields if self.documents is msgspec.UNSET else fields | {"documents": self.documents}
+        mask, params = masks.find(self.mask).name, tuple(self.params.items())
+        return {"mask": mask, "seqlen": self.tokens, "seed": self.seed, "params": params, "documents": self.documents}
 
     @property
     def tokens(self) -> int:
-        return self.seqlen or (0 if self.documents is msgspec.UNSET else sum(self.documents))
+        return self.seqlen or sum(self.documents or ())
 
 
 def read_workload(path: str | Path) -> list[Step]:
@@ -60,16 +60,12 @@ def _step(line: str, where: str) -> Step:
         values = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"{where} is not JSON: {error}; write an object such as {EXAMPLE}.") from error
-    if not isinstance(values, dict) or "mask" not in values:
-        raise BadInput(f"{where} must be an object with a mask, such as {EXAMPLE}.")
     step = convert(values, Step, where)
-    if step.documents == ():
-        raise BadInput(f"{where}: documents must be a list of lengths of 1 or more, not []; without the field they are drawn.")
     if not step.tokens:
         raise BadInput(f"{where} needs a seqlen of 1 or more, or documents.")
     try:
         masks.find(step.mask).check(step.params)
-        fields: dict[str, Any] = {"documents": None if step.documents is msgspec.UNSET else list(step.documents), **step.params}
+        fields: dict[str, Any] = {"documents": step.documents, **step.params}
         masks.build(step.mask, step.tokens, seed=step.seed, **fields)
     except LongcaError as error:  # the mask's message does not name the file
         raise BadInput(f"{where}: {error}") from error

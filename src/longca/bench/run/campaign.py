@@ -119,18 +119,13 @@ def measure(
 
 def other_clocks(kept: Sequence[Record], environments: Environments, clock: ClockSettings) -> str:
     """A sentence on times that are kept though they were measured with other settings of the clock; empty where there are none."""
-    now, count, other = asdict(clock), 0, dict[str, dict[str, None]]()  # what each setting was, in the order of the records
-    for record in kept:
-        known = environments[record.env].clock if record.ok and record.env in environments else None
-        changed = {name: value for name, value in (known or {}).items() if name in now and value != now[name]}
-        count += bool(changed)
-        for name, value in changed.items():
-            other.setdefault(name, {})[value if isinstance(value, str) else f"{value:g}"] = None
-    if not count:
+    clocks = [environments[record.env].clock for record in kept if record.ok and record.env in environments]
+    changed = [was for was in clocks if was and (asdict(clock) | was) != asdict(clock)]
+    names = sorted({name for was in changed for name, value in asdict(clock).items() if was.get(name, value) != value})
+    if not changed:
         return ""
-    words = "; ".join(f"{name} {' and '.join(values)}, now {now[name]:g}" for name, values in other.items())
-    be, them = ("was", "it") if count == 1 else ("were", "them")
-    return f"{plural(count, 'cell')} of it {be} measured with other settings of the clock ({words}); another --out measures {them} again."
+    cells = f"{plural(len(changed), 'cell')} of it {'was' if len(changed) == 1 else 'were'}"
+    return f"{cells} measured with other settings of the clock ({', '.join(names)}); another --out measures everything again."
 
 
 def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: bool = False, full: bool = False) -> list[Planned]:

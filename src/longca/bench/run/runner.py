@@ -97,7 +97,7 @@ def signals_restored() -> Iterator[None]:
 
 
 def make_cache(folder: Path) -> None:
-    """Makes an empty folder for what workers share; one that a killed run left behind is removed."""
+    """Makes an empty folder for what workers share: the references of a problem. What another problem or a killed run left is removed."""
     cache = folder / CACHE
     shutil.rmtree(cache, ignore_errors=True)
     try:
@@ -128,7 +128,8 @@ def execute(
                     return Ended(left, stop.pressed)
                 if job.cell.problem.every_pass != problem:
                     problem = job.cell.problem.every_pass
-                    _empty(cache)
+                    with suppress(CannotWrite):  # without it every worker computes its references
+                        make_cache(journal.folder)
                 journal.add_mask(job.planned[0].mask)
                 watcher.begin(job)
                 planned = {entry.cell.problem.pass_: entry for entry in job.planned}
@@ -147,10 +148,3 @@ def execute(
     finally:
         executor.close()
         shutil.rmtree(cache, ignore_errors=True)
-
-
-def _empty(cache: Path) -> None:
-    """Removes the references of the last problem; makes the folder again where somebody removed it, unless all is gone."""
-    shutil.rmtree(cache, ignore_errors=True)
-    with suppress(OSError):  # without it every worker computes its references
-        cache.mkdir(exist_ok=True)

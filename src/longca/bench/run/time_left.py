@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from longca.bench.plan.cell import Cell
-from longca.results.record import NEVER_RAN, Record, Status
+from longca.results.record import NEVER_RAN, Record
 
 # measuring that is taken to have gone as estimated: the first cells, which compile and import, do not change the estimate of all
 TRUST_S = 2.0
@@ -17,8 +17,7 @@ TRUST = 0.05  # of the whole run
 class TimeLeft:
     """Cells are weighed by their estimates, not counted: the last length of a suite may take longer than all others together.
 
-    A kernel that did not run a mask at one length is expected not to run it at the others, until it does; one that is not available
-    runs no mask.
+    A kernel that did not run a mask at one length is expected not to run it at the others, until it does.
     """
 
     def __init__(self, estimates: Mapping[str, float], cells: Mapping[str, Cell], now: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +30,7 @@ class TimeLeft:
         self._left: defaultdict[Cell, float] = defaultdict(float)  # seconds as estimated, of the same work at all lengths
         for key, estimate in self._estimates.items():
             self._left[self._lines[key]] += estimate
-        self._idle, self._missing = set[Cell](), set[str]()  # what did not run when it was last tried, and kernels that are not available
+        self._idle = set[Cell]()  # what did not run when it was last tried
         self._estimated = self._measured = max(TRUST_S, TRUST * sum(self._estimates.values()))
         self._last = now()
 
@@ -44,8 +43,6 @@ class TimeLeft:
             self._idle.discard(line)
         else:
             self._idle.add(line)
-            if record.status is Status.UNAVAILABLE:
-                self._missing.add(line.kernel)
         self._last = now
 
     def has_several_seeds(self, record: Record) -> bool:
@@ -55,6 +52,6 @@ class TimeLeft:
     @property
     def seconds(self) -> float:
         """The seconds left at this moment."""
-        running = sum(left for line, left in self._left.items() if line not in self._idle and line.kernel not in self._missing)
+        running = sum(left for line, left in self._left.items() if line not in self._idle)
         left = running * self._measured / self._estimated
         return max(0.0, left - (self._now() - self._last)) if self._estimates else 0.0

@@ -85,7 +85,7 @@ def _panel(row: Row) -> str:
 
 
 def _charts(drawing: Drawing, panels: Mapping[str, list[Row]], over: Over, measure: Measure, note: str = "") -> Any:
-    """The panels, with the dense mask of the same run as level lines where they are over the share of visible blocks. None where nothing
+    """The panels, with the dense mask as level lines where they are over the share of visible blocks. None where nothing
     has a value."""
     from matplotlib.lines import Line2D
 

@@ -155,7 +155,7 @@ def spaced(places: Sequence[int], text: Callable[[Any], str] = format_size) -> l
 
 def same_note(rows: Iterable[Row]) -> str:
     """Which masks show the same as simpler ones, and at which lengths."""
-    groups = grouped([row for row in rows if row.same], lambda row: f"{row.problem} is {row.same}")
+    groups = grouped([row for row in rows if row.same], lambda row: f"{row.mask_name} is {row.same}")
     parts = [
         f"{words} at {', '.join(map(format_size, sorted({row.record.problem.seqlen for row in own})))}" for words, own in groups.items()
     ]
