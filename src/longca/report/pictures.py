@@ -40,6 +40,6 @@ def _picture(record: Record, entry: MaskEntry) -> dict[str, Any]:
 
 
 def _shades(mask: AnyMask) -> list[str]:
-    picture = shades(mask, PICTURE, PICTURE)[0]
+    picture = shades(mask.take_heads([0]), PICTURE, PICTURE)[0]
     levels = np.ceil(picture * (len(SHADES) - 1)).astype(int)  # the faintest part stays visible
     return ["".join(map(SHADES.__getitem__, row)) for row in levels.tolist()]
