@@ -18,10 +18,10 @@ LENGTHS = 2  # shorter ones, at each of which it was so
 class SlowKernels:
     """The times of a run by what is compared: the same mask, shape and seed at every length."""
 
-    def __init__(self, planned: Sequence[Planned] = (), records: Mapping[str, Record] | None = None) -> None:
+    def __init__(self, planned: Sequence[Planned], records: Mapping[str, Record]) -> None:
         self._ms: dict[Problem, dict[int, dict[Cell, float]]] = {}
         for entry in planned:
-            if records and entry.key in records:
+            if entry.key in records:
                 self.add(entry.cell, records[entry.key])
 
     def add(self, cell: Cell, record: Record) -> None:
