@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from longca.bench.plan.cell import Cell, Split
-from longca.results.problem import Pass
+from longca.results.problem import Pass, Split
 from longca.results.record import Outcome, Status
 from longca.simulate.best import contests
 from longca.simulate.predict import Prediction
 from longca.simulate.run import Simulated
 from longca.simulate.words import contest
+from made_cells import make_cell
 
 
 def simulated(grid: str, ms: float, peak: int) -> Simulated:
-    shape = {"heads_q": 8, "heads_kv": 4, "head_dim": 64, "head_dim_v": 64, "dtype": "bf16"}
-    cell = Cell(kernel="fa4", mask="causal", seqlen=8192, pass_=Pass.FWD, split=Split("usp", 8, grid), **shape)
+    cell = make_cell("fa4", mask="causal", seqlen=8192, pass_=Pass.FWD, ranks=8, split=Split("usp", grid))
     prediction = Prediction(Pass.FWD, ms, ms, 100.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, [0], [peak, peak - 1], [])
     return Simulated(cell, Outcome(status=Status.OK), prediction)
 

@@ -25,10 +25,10 @@ def test_clusters_of_the_package_are_read_and_written(name: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("per_node = 8", "per_node = 0", r"Expected `int` >= 1 - at `\$.per_node`"),
-        ("gb_s = 450.0", 'gb_s = "fast"', r"Expected `float`, got `str` - at `\$.inside.gb_s`"),
-        ("efficiency = 0.62", "efficiency = 1.2", r"Expected `float` <= 1.0 - at `\$.inside.efficiency`"),
-        ('all_gather = "ring"', 'all_gather = "rings"', "rings.*all_gather"),
+        ("per_node = 8", "per_node = 0", r"per_node: Expected `int` >= 1, not 0"),
+        ("gb_s = 450.0", 'gb_s = "fast"', r"inside.gb_s: Expected `float`, got `str`"),
+        ("efficiency = 0.62", "efficiency = 1.2", r"inside.efficiency: Expected `float` <= 1.0"),
+        ('all_gather = "ring"', 'all_gather = "rings"', "all_gather.*rings"),
         ("latency_us = 10.0", "latency_ms = 10.0", "latency_ms.*latency_us"),
         ("per_node = 8\n", "", "per_node"),
         ("[compute]", '[slow]\n"first" = 2.0\n\n[compute]', "slow has 'first', which must be a rank such as 3, or ranks such as 8-15"),

@@ -50,7 +50,7 @@ def test_a_suite_hands_them_to_its_cells_and_cases() -> None:
         case = cell.case(cell.problem.build_mask())
         assert (case.softcap, case.sinks, case.scale) == (30.0, True, 0.2)
     assert "softcap = 30.0\nsinks = true\nscale = 0.2\n" in to_toml(suite)
-    with pytest.raises(BadInput, match=r"Expected `float` >= 0.0 - at `\$.softcap`"):
+    with pytest.raises(BadInput, match=r"softcap: Expected `float` >= 0.0, not -1.0"):
         check(suite.changed(softcap=-1.0))
 
 

@@ -125,7 +125,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"params": {"causal": {"w": 1}}}, "FILE: causal has no parameter 'w'; it has none."),
     ({"params": {"sliding_window": {"w": []}}}, "FILE: params.sliding_window: w has no values; give one, or a list of some."),
     ({"clock": {"budget": 1}}, "unknown setting in [clock] of FILE: 'budget'; did you mean 'budget_s'?"),
-    ({"clock": {"least": 9, "most": 3}}, "FILE: the clock needs least <= most, not least=9 and most=3 - at `$.clock`."),
+    ({"clock": {"least": 9, "most": 3}}, "FILE: clock: the clock needs least <= most, not least=9 and most=3."),
     ({"limits": {"memory": "1M"}}, "FILE: a worker needs 1G of memory or more, not 1M."),
     ({"limits": {"workers": "two"}}, "FILE: unknown kind of workers 'two'; known are: kernel, one."),
 ]
@@ -160,15 +160,14 @@ def test_a_wrong_suite_is_refused_in_a_sentence(table: dict[str, Any], message: 
 def test_a_value_of_the_wrong_type_or_size_is_refused_with_its_place(table: dict[str, Any], field: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         read(table, tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / 'mine.toml'}: ")
-    assert str(caught.value).endswith(f"`$.{field}`.")
+    assert str(caught.value).startswith(f"{tmp_path / 'mine.toml'}: {field}: ")
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ("budget=1", "unknown setting in --clock: 'budget'; did you mean 'budget_s'?"),
-        ("warmup_s=-1", "--clock: Expected `float` >= 0.0 - at `$.warmup_s`."),
+        ("warmup_s=-1", "--clock: warmup_s: Expected `float` >= 0.0, not -1."),
         ("least=9,most=3", "--clock: the clock needs least <= most, not least=9 and most=3."),
     ],
 )

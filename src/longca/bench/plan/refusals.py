@@ -20,9 +20,11 @@ def convert(values: Any, kind: type[T], where: str = "") -> T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        words, _, field = str(error).rstrip("`").partition(" - at `$.")
-        given = f", not {values[field]!r}" if isinstance(values, Mapping) and field in values and "got" not in words else ""
-        raise BadInput(": ".join(filter(None, (where, field, f"{words}{given}.")))) from error
+        words, _, place = str(error).partition(" - at `$.")
+        field = place.rstrip("`")
+        given = values.get(field) if isinstance(values, Mapping) else None
+        words += f", not {given!r}" if isinstance(given, str | int | float) and "got" not in words else ""
+        raise BadInput(": ".join(part for part in (where, field, f"{words}.") if part)) from error
 
 
 def _refuse_unknown(values: Mapping[str, Any], kind: type[Any], where: str) -> None:
