@@ -54,7 +54,11 @@ def of_code(path: Path) -> str:
     that of their contents."""
     if path.suffix != ".py" or not path.is_file():
         return of_path(path)
-    source = path.read_bytes()
+    return _of_python(path.read_bytes())
+
+
+@cache  # kernels share files, and parsing takes milliseconds
+def _of_python(source: bytes) -> str:
     try:
         return _hash(repr(_plain(ast.parse(source))).encode())
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # importing the file will report what is wrong with it
