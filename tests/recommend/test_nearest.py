@@ -241,3 +241,22 @@ def test_planning_and_records_are_those_of_the_nearest_length(write: Write) -> N
     (choice,) = answer(write("made", made), "12K").choices
     assert [source.record.problem.seqlen for source in choice.sources] == [8192]
     assert (choice.plan_ms, choice.noisy) == (2.0, False)
+
+
+def test_records_of_another_default_and_of_too_long_sequences_do_not_answer(write: Write) -> None:
+    """What counts is the window of the mask that was measured, also where nobody asked for one."""
+    window = {"mask": "sliding_window_causal", "params": {"w": 128}, "given": {"grad": True}}
+    folder = write("made", [cell("fa4:bands", 8192, 500.0, **window), cell("fa4:bands", 8192, 500.0)])
+    assert answer(folder, "8K", "sliding_window_causal").nearest is not None
+    assert answer(folder, "8K", "sliding_window_causal", params={"w": 128}).nearest is None
+    assert answer(folder, "1K").best is None  # launching a kernel would take longer than the scaled time
+    assert answer(folder, "2K").best is not None
+
+
+def test_a_mask_by_another_name_has_the_records_of_its_pairs(write: Write) -> None:
+    digest = masks.build("causal", 8192).digest
+    folder = write("made", [cell("fa4:bands", 8192, 500.0, mask_digest=digest)])
+    found = answer(folder, "8K", "causal & causal")
+    assert found.nearest is None
+    assert found.best is not None
+    assert answer(folder, "8K", "causal & ~sliding_window(w=64)").best is None

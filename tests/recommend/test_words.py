@@ -71,7 +71,7 @@ def test_a_nearest_answer_says_from_what_and_how_far_off(write: Write, capsys: C
     assert main([*words, "--head-dim", "64"]) == 0
     said = capsys.readouterr().out
     assert said.splitlines()[0].endswith(", error unknown.")
-    assert "the error is unknown: no record has this head size." in said
+    assert "the error is unknown: the records differ in head size." in said
 
 
 @pytest.mark.parametrize(

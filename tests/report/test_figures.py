@@ -101,7 +101,7 @@ def test_figures_are_written_as_png_pdf_and_svg(write: Write, tmp_path: Path, ca
     assert {path.name for path in folder.iterdir()} == {f"{kind}-{STEM}.{end}" for kind in kinds for end in ("png", "pdf", "svg")}
     starts = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
     assert all(path.read_bytes().startswith(starts[path.suffix]) for path in folder.iterdir())
-    assert "wrote 6 figures" in capsys.readouterr().out
+    assert "wrote 6 files" in capsys.readouterr().out
 
 
 def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

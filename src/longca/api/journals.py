@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from longca.results.submission import Submission
 
 
-class Unpublishable(BadInput):
-    """A journal that is not complete, or holds what was not measured."""
-
-    exit_code = 1
-
-
 def folder_of(journal: Any) -> str:
     """The folder of a journal."""
     folder = getattr(journal, "folder", journal)
@@ -72,10 +66,8 @@ def submit(journal: Any, out: str | Path = "submission", *, name: str | None = N
 
     >>> longca.submit("out/mine").texts
     """
-    from longca.results.submission import prepare, problems
+    from longca.results.submission import prepare
 
-    if found := problems(folder_of(journal)):
-        raise Unpublishable(f"{folder_of(journal)} cannot be published: {'; '.join(problem.rstrip('.') for problem in found)}.")
     return prepare(folder_of(journal), str(out), private, name)
 
 

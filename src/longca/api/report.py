@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -73,11 +73,15 @@ class Report(Shown):
         """Writes the page."""
         return write_text(path, self.html)
 
-    def save_figures(self, folder: str | Path) -> Iterator[Path]:
-        """Writes figures for papers as PNG, PDF and SVG, and yields the path of each."""
+    def save_figures(self, folder: str | Path, show: Callable[[Path], object] = lambda path: None) -> list[Path]:
+        """Writes figures for papers as PNG, PDF and SVG, and returns their paths. `show` gets each path when it is written."""
         from longca.report import figures  # with matplotlib, which takes a second
 
-        return figures.write_figures(self._named, str(folder))
+        written = []
+        for path in figures.write_figures(self._named, str(folder)):
+            show(path)
+            written.append(path)
+        return written
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{escape(self.html)}" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'

@@ -8,7 +8,7 @@ Parser = argparse._ActionsContainer
 
 
 def add_documents(parser: Parser) -> None:
-    """How long documents are: of `mask`, `run`, `verify`, `explain`, `plan` and `simulate`."""
+    """How long documents are."""
     parser.add_argument(
         "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
     )
@@ -17,7 +17,7 @@ def add_documents(parser: Parser) -> None:
 
 
 def add_extras(parser: Parser) -> None:
-    """Properties of some models besides heads and head sizes: of `run`, `verify`, `plan` and `simulate`."""
+    """Properties of some models besides heads and head sizes."""
     parser.add_argument("--softcap", type=float, metavar="C", help="cap scores: s becomes C * tanh(s / C), such as 50 for Gemma 2")
     parser.add_argument("--sinks", action="store_true", default=None, help="attention sinks: a learned logit per query head, as in gpt-oss")
     parser.add_argument("--scale", type=float, metavar="X", help="the factor of the scores (default: 0, which means 1/sqrt(head size))")

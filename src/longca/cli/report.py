@@ -33,9 +33,7 @@ def run(args: argparse.Namespace) -> int:
         write_text(target, text)
         print(f"wrote {target}{'; open it in a browser, it needs no network' if target == args.out else ''}")
     if args.figures:
-        count = 0
-        for count, path in enumerate(made.save_figures(args.figures), 1):
-            write_over(f"{count} {path.name}")  # a large journal takes half a minute
+        written = made.save_figures(args.figures, lambda path: write_over(path.name))  # a large journal takes half a minute
         write_over("")
-        print(f"wrote {count} figures to {args.figures}")
+        print(f"wrote {len(written)} files to {args.figures}")
     return 0

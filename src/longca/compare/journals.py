@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from longca.compare import words
 from longca.compare.matching import match
 from longca.compare.ratio import CONFIDENCE
@@ -17,6 +19,7 @@ from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results, read
 from longca.results.record import Environment, Record
 from longca.results.shown import Part, Shown, comment
+from longca.results.versions import is_older
 
 # the share of unsteady cells above which no cell of a journal is trusted: on a CPU all cells share the machine with other work
 BUSY = {"cpu": 0.1, "cuda": 0.5}
@@ -111,10 +114,28 @@ class Comparison(Shown):
             "overlooked": list(map(words.difference, self.differences)),
             "busy": list(map(words.busy, self.busy)),
             "counts": self.counts,
-            "cells": self.rows,
-            "only_in_a": words.named(self.only_before),
-            "only_in_b": words.named(self.only_after),
+            "cells": [row | _facts(cell) for row, cell in zip(self.rows, self.cells, strict=True)],
+            "only_in_a": list(map(_cell, self.only_before)),
+            "only_in_b": list(map(_cell, self.only_after)),
         }
+
+
+def _facts(cell: Cell) -> dict[str, Any]:
+    """What was compared, and what ran on each side."""
+    return {"cell": _cell(cell.before), "a": _side(cell.before), "b": _side(cell.after)}
+
+
+def _side(record: Record) -> dict[str, Any]:
+    return {"kernel": record.label, "asked": record.asked, "reason": record.reason, "older": record.ok and is_older(record)}
+
+
+def _cell(record: Record) -> dict[str, Any]:
+    """What a record measures, without what came out."""
+    problem = asdict(record.measured)
+    cell = {"asked": record.asked, "level": record.level, **problem, "pass": problem["pass_"], "params": record.built.params}
+    del cell["pass_"]
+    split = asdict(record.split) if record.split else {}
+    return cell | split | {"mask_digest": record.built.digest, "grad": record.grad, "simulated": record.simulated}
 
 
 def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL, force: bool = False) -> Comparison:

@@ -49,11 +49,6 @@ def describe_all(records: Sequence[Record], kernels: Sequence[str] | None = None
     return rows
 
 
-def named(records: Sequence[Record]) -> list[dict[str, str]]:
-    """As `describe_all`, with the names of the columns."""
-    return [dict(zip(NAMES, row, strict=True)) for row in describe_all(records)]
-
-
 def _further(record: Record) -> dict[str, object]:
     """What no column of the table shows, but two rows may differ by; a digest says little, so it is the last resort."""
     problem = {name: value for name, value in asdict(record.measured).items() if name not in IN_COLUMNS}

@@ -14,7 +14,7 @@ from longca.text import format_size, shape_options, shortest_memory
 FOLDER = "out/recommend"
 CLUSTER = "h100-ib"  # whose simulation is named to somebody who names none
 KINDS = ("cpu", "cuda")  # of devices, as `longca run --device` takes them
-LENGTHS = "lengths.txt"  # where a user's document lengths may be
+LENGTHS = "FILE_WITH_LENGTHS"  # stands for the file of document lengths that was given
 
 
 def run_command(question: Question) -> str:

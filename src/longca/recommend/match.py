@@ -36,7 +36,7 @@ NOT_SCALED = frozenset({"ranks", "cluster", "dtype", "source", "deterministic", 
 OTHER_TERMS = frozenset({"softcap", "sinks"})  # in the scores
 WITHOUT_DOCUMENTS, WITH_DOCUMENTS = 0.1, 0.3  # of a predicted time: benchmarks/nearest_answers.py counts the times within
 ALMOST = 0.015  # doublings: models count the token itself in a window, so that w=127 is asked for beside w=128
-FAR = 4  # times the longest measured length: beyond it the error is unknown
+FAR = 4  # times the longest measured length, beyond which the error is unknown; below the shortest by as much nothing is scaled
 LONGEST_PATTERN = 1 << 17  # tokens of a block pattern: a longer one takes too long to build
 
 
@@ -57,13 +57,15 @@ class Near(NamedTuple):
 
 
 def near_records(question: Question, results: Results) -> list[Near]:
-    """The records of this mask; those without differences answer the question."""
-    found = []
-    for record in results.records:
-        if record.problem.mask == question.problem.mask and not is_single_rank(record):
-            environment = results.environment(record)
-            found.append(Near(record, environment, differences(question, record, environment)))
-    return found
+    """The records of this mask, or where no record has its name, those of the same pairs at this length (`causal & causal` is `causal`);
+    those without differences answer the question."""
+    problem, records = question.problem, [record for record in results.records if not is_single_rank(record)]
+    own = [record for record in records if record.problem.mask == problem.mask]
+    if not own:
+        alike = [record for record in records if record.problem.seqlen == problem.seqlen]
+        own = [record for record in alike if record.built.digest == question.build(record.problem.seed).digest]
+    environments = [results.environment(record) for record in own]
+    return [Near(record, place, differences(question, record, place)) for record, place in zip(own, environments, strict=True)]
 
 
 def differences(question: Question, record: Record, environment: Environment) -> dict[str, Any]:
@@ -108,11 +110,15 @@ def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[N
 
 
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
-    """Parameters of a record's mask that are not as asked for, or else as usual: with the mask's default, or drawn from the seed."""
-    own = dict(record.problem.params)
-    usual = default_params(record.problem.mask, record.problem.heads_kv) if own != asked else {}
-    differing = [name for name, value in usual.items() if own.get(name, value) != asked.get(name, value)]
-    return {name: record.built.params[name] for name in differing}
+    """Parameters of a record's mask, as built, that are neither as asked for nor the mask's default. One that a mask draws from its seed
+    differs where it was set by hand."""
+    usual, by_hand = default_params(record.problem.mask, record.problem.heads_kv), dict(record.problem.params)
+    differing = {}
+    for name, value in record.built.params.items():
+        wanted = asked.get(name, usual.get(name))
+        if name in by_hand if callable(wanted) else value != wanted:
+            differing[name] = value
+    return differing
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,8 @@ def nearest(question: Question, candidates: Iterable[Near], results: Results) ->
     lengths = sorted({one.record.problem.seqlen for one in used if one.record.ok})
     around = {max((n for n in lengths if n <= problem.seqlen), default=lengths[0])}
     around.add(min((n for n in lengths if n >= problem.seqlen), default=lengths[-1]))
+    if problem.seqlen * FAR < lengths[0]:  # launching the kernel takes longer than so little work
+        return None
     first = min(around, key=lambda n: _doublings(n, problem.seqlen))
     return Nearest(
         _Prediction(question, used, first, results).entries,
@@ -190,10 +198,11 @@ def _distance(question: Question, shape: Sequence[Near]) -> tuple[float, ...]:
 
 
 def _spread(question: Question, near: Near, lengths: Sequence[int]) -> float | None:
-    """The range of a time; None where the error is unknown: other terms in the scores, less side by side than was ever measured (part of
-    the device may be idle), or a length far beyond the measured ones."""
+    """The range of a time; None where the error is unknown: other terms in the scores, documents that were drawn otherwise, less side by
+    side than was ever measured (part of the device may be idle), or a length far beyond the measured ones."""
     problem = question.problem
-    is_other = near.differences.keys() & {"head_dim", "head_dim_v", *OTHER_TERMS} or _apart(question, near) > ALMOST
+    others = near.differences.keys() & {"head_dim", "head_dim_v", "distribution", "packing", *OTHER_TERMS}
+    is_other = others or _apart(question, near) > ALMOST
     is_small = problem.seqlen * problem.heads_q < lengths[0] * near.record.problem.heads_q
     if is_other or is_small or problem.seqlen > FAR * lengths[-1]:
         return None

@@ -47,9 +47,13 @@ def describe(question: Question, unit: str = "GPU") -> str:
     words = f"{problem.mask} of {problem.source}" if problem.source != "random" else problem.mask
     params = [f"{name} drawn" if value == DRAWN else f"{name}={value}" for name, value in question.all_params.items()]
     own = [f"{plural(len(problem.documents), 'document')} of your own"] if problem.documents else []
+    own += ["documents of a workload"] if question.own_documents else []
+    own += [f"{name} {value}" for name in ("distribution", "packing") if (value := getattr(problem, name))]
     shape = [format_shape(asdict(problem)), *format_extras(asdict(problem)), problem.dtype, problem.pass_.value]
+    shape += ["deterministic"] if problem.deterministic else []
     split = [f"{problem.ranks} {unit}s"] if problem.ranks > 1 else []
     split += [f"simulated on {question.cluster}"] if question.cluster else []
+    split += [f"within {question.memory_gib:.3g} GiB"] if question.memory_gib is not None else []
     return ", ".join([words, *params, *own, format_tokens(problem.seqlen), *shape, *split])
 
 
@@ -65,7 +69,8 @@ def _heading(answer: Answer, best: Choice) -> list[str]:
     """The answer in one line; then what it is for, and what else may be used, a line each."""
     pair, equals = answer.pair, [choice.name for choice in answer.choices if choice.as_good]
     first = f"{pair.kernel}, the default of longca.attention ({pair.forward} forward + {pair.backward} backward)" if pair else best.name
-    over = f"; means and ranges over {answer.masks} masks (seeds {', '.join(map(str, answer.seeds))})" if answer.masks > 1 else ""
+    what = "means" if best.ms_range else "means and ranges"
+    over = f"; {what} over {answer.masks} masks (seeds {', '.join(map(str, answer.seeds))})" if answer.masks > 1 else ""
     lines = [f"use {first}: {_speed_and_time(answer, pair or best)}{_mark(answer, best)}.", f"for {_asked(answer)}{over}."]
     lines += [f"as a single kernel, use {best.name}: {_speed_and_time(answer, best)}."] if pair else []
     alike = f"within {'' if best.simulated or answer.nearest else 'the noise or '}{100 * PRACTICAL:g} %"  # what is computed has no noise
@@ -86,7 +91,7 @@ def _speed_and_time(answer: Answer, choice: Choice) -> str:
     about = "about " if answer.nearest else ""
     speed = f"{about}{unit.text(choice.tflops)} {unit.name}{f' per {_unit(answer)}' if choice.method else ''}"
     ends = choice.ms_range or (choice.ms_over_masks if answer.masks > 1 else None)
-    return f"{speed}, {_ms(choice.ms)} ms" + (f" ({_between(ends)})" if ends else "")
+    return f"{speed}, {_ms(choice.ms)} ms" + (f" ({'likely ' if choice.ms_range else ''}{_between(ends)})" if ends else "")
 
 
 def _ms(value: float) -> str:
@@ -149,10 +154,11 @@ def _scaled(answer: Answer) -> list[str]:
     lengths = " and ".join(map(format_size, near.seqlens))
     scaled = f"scaled from {', '.join(what)} at {lengths} tokens, by the number of tiles that the mask touches"
     if near.spread is not None:
-        return [f"{scaled}; such times are nearly always within ±{100 * near.spread:.0f} % (docs/recommend.md)."]
+        return [f"{scaled}; about 9 of 10 such times are within ±{100 * near.spread:.0f} % (docs/recommend.md)."]
     names = {"head_dim": "head size", "head_dim_v": "head size", "params": "mask parameter", "softcap": "softcap", "sinks": "sinks"}
+    names |= {"distribution": "distribution of documents", "packing": "packing"}
     lacking = dict.fromkeys(name for field, name in names.items() if field in other)
-    why = f"no record has this {' or '.join(lacking)}" if lacking else "the call is much longer, or smaller, than the measured ones"
+    why = f"the records differ in {' and '.join(lacking)}" if lacking else "the call is much longer, or smaller, than the measured ones"
     return [f"{scaled}; the error is unknown: {why}."]
 
 

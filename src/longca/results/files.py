@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from longca.errors import BadInput
 from longca.results.packing import packed_file, read_bytes, stored
 from longca.results.record import Environment, MaskEntry, Record
-from longca.results.schema import Damaged, decode_environments, decode_mask, decode_record
+from longca.results.schema import Damaged, Newer, decode_environments, decode_mask, decode_record
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
 TRANSFERS = "transfers.jsonl"  # beside a journal that cluster files are made from
@@ -56,6 +56,8 @@ def _read_lines(path: Path, decode: Callable[[bytes], T]) -> Lines[T]:
     for number, line in enumerate(lines, 1):
         try:
             entries.append(decode(line))
+        except Newer as newer:
+            raise BadInput(f"{path} line {number} {newer}") from newer
         except Damaged as damage:
             raise BadInput(f"{path} line {number} is damaged: {damage}; repair or delete that line, every other line is kept.") from damage
     return Lines(entries, len(text) - len(torn), len(torn))

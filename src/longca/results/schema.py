@@ -26,13 +26,17 @@ class Damaged(BadInput):
     """A line or a file that is not what the schema says; the message is a clause without the place."""
 
 
+class Newer(BadInput):
+    """A line of a schema that this longca does not know; the message begins with a verb."""
+
+
 def decode_record(line: bytes) -> Record:
     """The record in a line of results.jsonl; raises Damaged with what is wrong."""
     schema = _decode(_head, line).schema
     if schema == SCHEMA:
         return _decode(_record, line)
     if schema > SCHEMA:
-        raise Damaged(f"it has schema {schema}, and this longca reads up to schema {SCHEMA}; install a newer longca")
+        raise Newer(f"has schema {schema}, and this longca reads up to schema {SCHEMA}; install a newer longca.")
     if schema < schema2.SCHEMA:
         raise Damaged(f"it has schema {schema}, and this longca reads schemas from {schema2.SCHEMA} on; measure it again")
     try:

@@ -35,7 +35,7 @@ def converted(old: Fields) -> Fields:
         "energy": _part(Energy, old) or None,
         "over_ranks": _part(RankFigures, old) or None,
     }
-    if times:
+    if times and old.get("status") == "ok":
         new["timed"] = _part(Times, old | times)
     if old.get("method") is not None:
         new["split"] = {"method": old["method"], "grid": old["grid"], "options": old.get("options") or ""}

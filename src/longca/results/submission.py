@@ -29,7 +29,7 @@ FAILED = (*AT_FAULT, Status.OOM)
 NOBODY = ("admin", "debian", "localhost", "nobody", "root", "runner", "ubuntu", "user", "vm")  # names that many machines share
 REMOVED = "…"
 FREE_TEXTS = ("reason", "system", "plugins")  # what a library, a system or a user wrote; other texts are names
-REVIEWED = ("device", "cpu", "system", "plugins", "packages", "kernel", "mask", "reason")
+REVIEWED = ("device", "cpu", "system", "plugins", "packages", "kernel", "mask", "distribution", "reason")
 NUMBER = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?[KMG]?(?![\w:]|\.\d)")  # 8192, 3.5 and 8K, not node17 and 10.1.2.3
 START = r"(?:~[\w.-]*[/\\]|(?:\.\.[/\\])+|[A-Za-z]:[/\\]|[/\\])"  # of a path: ~ada/, ../, C:\ and /
 PATH = re.compile(  # in quotes it may have spaces; -I/usr/include is an option and a path
@@ -53,6 +53,12 @@ class Submission(NamedTuple):
     noisy: int
     changed: int
     texts: dict[str, list[str]]  # by field; of those that differ only in numbers the first
+
+
+class Unpublishable(BadInput):
+    """A journal that is not complete, or holds what was not measured."""
+
+    exit_code = 1
 
 
 def problems(folder: str | Path) -> list[str]:
@@ -157,7 +163,7 @@ def home(device: str) -> str:
 def prepare(folder: str | Path, out: str | Path, private: Sequence[str] = (), name: str | None = None) -> Submission:
     """Writes a packed copy of a journal to `out`/<device>/<name>, as `Cleaner` leaves it."""
     if found := problems(folder):
-        raise BadInput(f"{folder} cannot be submitted: {found[0]}")
+        raise Unpublishable(f"{folder} cannot be published: {'; '.join(problem.rstrip('.') for problem in found)}.")
     own = own_names()
     clean, results = Cleaner(private, own), read(folder)
     name = name or Path(folder).resolve().name

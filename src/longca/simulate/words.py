@@ -189,7 +189,7 @@ def against(pairs: Sequence[Pair], name: str, rows: bool = True) -> list[Part]:
         cells = [[*map(str, measured_names(pair.record).values()), *own] for pair, own in zip(pairs, figures, strict=True)]
         parts.append(Table("", columns, cells))
     parts.append("")
-    counts = sorted({pair.record.problem.ranks or 1 for pair in pairs})
+    counts = sorted({pair.record.problem.ranks for pair in pairs})
     for count in counts if len(counts) > 1 else []:
         own = [pair for pair in pairs if pair.record.problem.ranks == count]
         parts.append(f"{count} ranks: {len(own)} records, {_errors(own)}.")

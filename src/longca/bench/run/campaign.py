@@ -121,11 +121,12 @@ def other_clocks(kept: Sequence[Record], environments: Environments, clock: Cloc
     """A sentence on times that are kept though they were measured with other settings of the clock; empty where there are none."""
     clocks = [environments[record.env].clock for record in kept if record.ok and record.env in environments]
     changed = [was for was in clocks if was and (asdict(clock) | was) != asdict(clock)]
-    names = sorted({name for was in changed for name, value in asdict(clock).items() if was.get(name, value) != value})
     if not changed:
         return ""
+    values = {(name, old, new) for was in changed for name, new in asdict(clock).items() if (old := was.get(name, new)) != new}
+    words = ", ".join(f"{name} {old}, now {new}" for name, old, new in sorted(values, key=str))
     cells = f"{plural(len(changed), 'cell')} of it {'was' if len(changed) == 1 else 'were'}"
-    return f"{cells} measured with other settings of the clock ({', '.join(names)}); another --out measures everything again."
+    return f"{cells} measured with other settings of the clock ({words}); another --out measures everything again."
 
 
 def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: bool = False, full: bool = False) -> list[Planned]:
