@@ -1,7 +1,8 @@
 """Names of records beside each other."""
 
+from longca import masks
 from longca.results import naming
-from report.made import make_record, results_of, split
+from report.made import kernel, make_record, results_of, split
 
 
 def series(*records: dict[str, object]) -> list[str]:
@@ -34,3 +35,11 @@ def test_documents_of_another_distribution_are_no_other_seeds() -> None:
     assert [row.mask_name for row in naming.rows(results_of([*usual, drawn, own]))] == names
     assert [row.mask_name for row in naming.rows(results_of([drawn]))] == ["prefix_lm_document"], "where all are drawn in one way"
     assert [len(rows) for rows in naming.contests(naming.rows(results_of([*usual, drawn, own]))).values()] == [2, 1, 1]
+
+
+def test_a_mask_is_a_simpler_one_only_if_it_is_so_on_every_seed() -> None:
+    causal = masks.build("causal", 8192).digest
+    alone = kernel("fa4:bands", [1.0], mask="causal_document", mask_digest=causal, seed=0)
+    other = kernel("fa4:bands", [1.0], mask="causal_document", mask_digest="several documents", seed=1)
+    assert naming.simpler_mask(naming.rows(results_of([alone]))) == "causal"
+    assert naming.simpler_mask(naming.rows(results_of([alone, other]))) is None

@@ -105,7 +105,7 @@ def _share(line: str, answer: Answer | None, of_peak: bool) -> str:
     """The share of one kernel, why it has none, or the simpler mask that shows the same."""
     if answer is None:
         return why([])
-    ranking, same = answer.ranking, answer.first.same
+    ranking, same = answer.ranking, answer.same
     own = next(ranking.compared(entry) for entry in ranking.entries if entry.line == line)
     if own is None:
         return why(answer.rows[line])

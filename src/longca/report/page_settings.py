@@ -92,7 +92,7 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "ahead": None if behind is None else 1 / behind.against_best,
         "limit": limits.share(best.nearest.records),
         "ranked": len(answer.ranking.standings),
-        "same": answer.first.same,
+        "same": answer.same,
         "records": [records[record.key] for record in reversed(best.nearest.records)],
         "colour": frame.line(answer.rows[best.line][0]),
     }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longca.results.naming import Contest, Row, contests
+from longca.results.naming import Contest, Row, contests, simpler_mask
 from longca.results.points import grouped, line_of
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking, entries, rank
@@ -26,6 +26,11 @@ class Answer(NamedTuple):
     def first(self) -> Row:
         """Any of the rows: all have the same mask, length and ranks."""
         return next(iter(self.rows.values()))[0]
+
+    @property
+    def same(self) -> str | None:
+        """A simpler mask that shows the same pairs, on every seed."""
+        return simpler_mask(row for own in self.rows.values() for row in own)
 
     @property
     def measured(self) -> Mapping[str, Sequence[Row]]:

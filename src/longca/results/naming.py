@@ -191,6 +191,12 @@ def same_masks(records: Sequence[Record]) -> list[str | None]:
     return [None if name == record.problem.mask else name for name, record in zip(same, records, strict=True)]
 
 
+def simpler_mask(rows: Iterable[Row]) -> str | None:
+    """The simpler mask that all of these rows show; None where one does not, as with the documents of another seed."""
+    names = {row.same for row in rows}
+    return names.pop() if len(names) == 1 else None
+
+
 def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
     """Rows by what they can be compared on."""
     groups = defaultdict[Contest, list[Row]](list)

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from longca.results.naming import Contest, Row, contests
+from longca.results.naming import Contest, Row, contests, simpler_mask
 from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, rank_rows
@@ -91,7 +91,7 @@ def _headline(groups: dict[int, list[Row]]) -> Headline | None:
         rows = groups[seqlen]
         ranking = rank_rows(rows)
         if ranking.best is not None:
-            return Headline(rows[0].contest, rows[0].panel, rows[0].same, ranking)
+            return Headline(rows[0].contest, rows[0].panel, simpler_mask(rows), ranking)
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from longca.report.figures.sheet import LETTER, WIDTH, Layout
 from longca.report.figures.style import GREY, Styles, plain
 from longca.results import points
-from longca.results.naming import Row
+from longca.results.naming import Row, simpler_mask
 from longca.results.points import Names, at_longest, grouped, line_of
 from longca.results.statuses import LETTERS
 from longca.text import format_size
@@ -155,8 +155,9 @@ def spaced(places: Sequence[int], text: Callable[[Any], str] = format_size) -> l
 
 def same_note(rows: Iterable[Row]) -> str:
     """Which masks show the same as simpler ones, and at which lengths."""
-    groups = grouped([row for row in rows if row.same], lambda row: f"{row.mask_name} is {row.same}")
-    parts = [
-        f"{words} at {', '.join(map(format_size, sorted({row.record.problem.seqlen for row in own})))}" for words, own in groups.items()
-    ]
-    return f"Where a mask is the same as a simpler one, speeds are those of the simpler one: {'; '.join(parts)}." if parts else ""
+    lengths: dict[str, list[int]] = {}
+    for (mask, seqlen), own in sorted(grouped(rows, lambda row: (row.mask_name, row.record.problem.seqlen)).items()):
+        if same := simpler_mask(own):
+            lengths.setdefault(f"{mask} is {same}", []).append(seqlen)
+    parts = [f"{words} at {', '.join(map(format_size, own))}" for words, own in lengths.items()]
+    return f"At some lengths a mask shows the same pairs as a simpler one: {'; '.join(parts)}." if parts else ""
