@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """
 from longca.bench.run.progress import progress
-from longca.bench.run.time_left import TimeLeft
+from longca.bench.run.progress import TimeLeft
 from longca.cli._tables import show_table
 from longca.results.problem import Pass
 from longca.results.record import BuiltMask, LevelName, Record, Status

@@ -11,6 +11,7 @@ from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.comm.trace import Event
 from longca.parallel.method import Plan
+from longca.parallel.recording import distinct_calls
 from longca.results.metrics import flops
 from longca.results.problem import Pass
 from longca.simulate.cluster import Algorithm, Cluster, Compute, Links, Operations
@@ -177,7 +178,7 @@ def test_the_kernel_is_asked_about_each_kind_of_call(monkeypatch: pytest.MonkeyP
     from longca.simulate import forked, programs
 
     def asked(plan: Plan) -> set[str]:
-        return {call.mask_digest for call in programs.Programs.of(plan).calls()}
+        return {call.mask_digest for call in distinct_calls(programs.Programs.of(plan).ranks)}
 
     mask, case = masks.causal(512), Case(512, 512, 4, 2, 64, 64, "bf16", "cuda")
     assert len(asked(registry.plan("ring_p2p", masks.full(512), case, 8))) == 1

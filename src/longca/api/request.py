@@ -15,7 +15,7 @@ from longca.api.baseline import baseline_folder
 from longca.api.compare import parse_threshold
 from longca.bench.clock.telemetry import LEAST_S
 from longca.bench.plan import suite as suites
-from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Number, Request, Texts, check_suite, suite_of
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput, Unavailable, unknown

@@ -177,7 +177,7 @@ def _dry_run(plan: RunPlan) -> int:
     planned, suite = plan.planned, plan.level.suite
     _say(plan.empty_shard)
     show_parts([words.cell_table([entry.cell for entry in planned]), *plan.level.details(planned)])
-    _say(*words.left_out(plan.level))
+    _say(*plan.notes)
     try:
         refuse_hopeless(planned, suite.limits)
     except Refused as error:

@@ -130,7 +130,7 @@ def _verify_methods(args: argparse.Namespace) -> int:
 
     request = CpRequest(**arguments(CpRequest, args, params=parse_axes(args.set), kernels=args.kernel))
     launch, level = joining.launched(), make_level(request)
-    level.refuse_here()
+    level.refuse_crowd()
     if launch is None or launch.rank == 0:
         for note in level.notes:
             print(f"note: {note}", file=sys.stderr)

@@ -22,7 +22,7 @@ from longca.bench.many_devices.ranks_timer import RanksTimer
 from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
-from longca.bench.run.record import make_record
+from longca.bench.run.outcomes import make_record
 from longca.bench.run.retry import outcomes
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs

@@ -8,8 +8,8 @@ import pytest
 
 from longca.bench.many_devices.grids import crowded, ranks_of, refuse_crowd, settle
 from longca.bench.many_devices.level import ManyDevices
-from longca.bench.many_devices.plugins import load_carefully
 from longca.bench.plan import suite as suites
+from longca.bench.plan.plugins import load_carefully
 from longca.cli import main
 from longca.errors import BadInput, Refused
 from longca.results.problem import Pass

@@ -9,9 +9,8 @@ from bench.clock.test_clock import FakeTimer, constant
 from longca.bench.clock.clock import measure
 from longca.bench.plan import estimate
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, make_cells, plan
+from longca.bench.plan.cells import Planned, make_cells, mask_outline, plan
 from longca.bench.plan.jobs import shard
-from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
 from longca.results.problem import Pass, Split

@@ -15,7 +15,7 @@ import longca
 from longca.bench.plan.cells import make_cells, plan
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions
-from longca.bench.run.record import make_record
+from longca.bench.run.outcomes import make_record
 from longca.kernels import base
 from longca.results.record import Outcome, Status
 

@@ -15,8 +15,8 @@ from longca.bench.plan.suite import Suite
 from longca.bench.run import runner
 from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.bench.run.level import Level
+from longca.bench.run.outcomes import make_record
 from longca.bench.run.progress import PlainProgress
-from longca.bench.run.record import make_record
 from longca.errors import BadInput
 from longca.results import metrics
 from longca.results.files import read_masks, read_results

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from longca.bench.plan.cell import Cell
-from longca.bench.run.time_left import TRUST, TRUST_S, TimeLeft
+from longca.bench.run.progress import TRUST, TRUST_S, TimeLeft
 from longca.results.problem import Pass
 from longca.results.record import Status
 from made_cells import make_cell

@@ -26,11 +26,11 @@ from longca.bench.check.timed_calls import AfterClock, check_other, check_timed
 from longca.bench.clock.clock import Timer, Timing, measure
 from longca.bench.clock.telemetry import Telemetry, telemetry_for
 from longca.bench.clock.timers import CudaTimer, timer_for
-from longca.bench.many_devices.plan import plan_of
-from longca.bench.many_devices.plugins import load_plugin
-from longca.bench.many_devices.ranks_timer import RanksTimer
+from longca.bench.many_devices.grids import plan_of
+from longca.bench.many_devices.ranks_timer import RanksTimer, all_agree
 from longca.bench.one_device.compiled_code import CompiledGraphs
 from longca.bench.plan.cell import Cell
+from longca.bench.plan.plugins import load_plugin
 from longca.bench.run.outcomes import to_message
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case, Layout
@@ -41,6 +41,7 @@ from longca.parallel.functional import whole_heads
 from longca.parallel.method import Plan
 from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
+from longca.processes.ranks import OtherRankFailed
 from longca.results.problem import Pass
 from longca.results.record import Check
 from longca.results.settings import ClockSettings
@@ -178,8 +179,7 @@ class RankSession:
         plan = plan_of(wanted, mask, backward)
         built = time.perf_counter()
         self._graphs.limit()
-        program = plan.program(comm)
-        self._synchronize()
+        program = self._prepared_by_all(plan)
         prepared = time.perf_counter()
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
@@ -189,6 +189,21 @@ class RankSession:
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
         work = program.work(plan)
         return Prepared((built - start) * 1e3, (prepared - built) * 1e3, first_ms, work, kinds)
+
+    def _prepared_by_all(self, plan: Plan) -> Program:
+        """This rank's program. Nothing is sent before all ranks have theirs: a rank whose kernel refuses would leave the others waiting."""
+        failed, program = None, None
+        try:
+            program = plan.program(self._comm)
+            self._synchronize()
+        except Exception as error:
+            failed = error
+        together = all_agree(self._comm, failed is None)
+        if failed is not None:
+            raise failed
+        if not together or program is None:
+            raise OtherRankFailed
+        return program
 
     def reference(self, cache: str, grad: bool) -> None:
         """The first rank makes it once, for all ranks and methods that see its cache."""
@@ -289,10 +304,10 @@ class RankSession:
         silent = NullComm(self._comm.rank, self._comm.size, self._comm.device)
         trial = Trial(lambda: self._silent_call(pass_, silent))
         trial()
-        if not ranks.all_agree(trial.works):
+        if not all_agree(self._comm, trial.works):
             return None
         median = measure(trial, ranks, msgspec.structs.replace(rules, budget_s=rules.budget_s / 2)).median
-        return median if ranks.all_agree(trial.works) else None
+        return median if all_agree(self._comm, trial.works) else None
 
     def _silent_call(self, pass_: Pass, silent: NullComm) -> Callable[[], object]:
         subject = ProgramSubject(self.current.plan.program(silent), silent)

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from longca.bench.many_devices.memory import refuse_what_does_not_fit
-from longca.bench.many_devices.plan import plan_of
+from longca.bench.many_devices.refusals import refusal_of
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.figures import timed_outcome
-from longca.bench.run.outcomes import CellFailed, failure, status_of
+from longca.bench.run.outcomes import CellFailed, failure, status_of, timed_outcome
 from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
 from longca.masks import AnyMask
 from longca.parallel import joining
@@ -142,11 +140,11 @@ class Ranks:
         from longca.bench.many_devices.rank_job import Prepared
 
         try:
-            plan = plan_of(cell, mask, cell.grad)
-            if self._device == "cuda":
-                refuse_what_does_not_fit(cell, plan)
-        except Exception as error:
-            raise CellFailed(*status_of(error)) from error
+            refusal: Exception | None = refusal_of(cell.job)
+        except Exception as error:  # of a plugin's method
+            refusal = error
+        if refusal is not None:
+            raise CellFailed(*status_of(refusal)) from refusal
         given = {"cell": msgspec.to_builtins(cell), "digest": mask.digest, "backward": cell.grad, "plugins": self._plugins}
         return self._ask(cell, "prepare", self._suite.limits.build_s, given, Prepared)
 

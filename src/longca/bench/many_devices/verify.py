@@ -20,7 +20,7 @@ from longca.bench.one_device.compiled_code import keep_on_disk
 from longca.bench.one_device.verify import FAILED, finding, make_step
 from longca.bench.plan.cells import mask_of, plan
 from longca.bench.plan.jobs import Job, make_jobs
-from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite, check
 from longca.bench.plan.workload import Step
@@ -110,7 +110,7 @@ def make_level(request: CpRequest) -> ManyDevices:
         suite = suite.changed(seqlens=(TOKENS_PER_RANK[request.on] * ranks,))
     check(suite)
     suite = suite.changed(grid=_grids(ranks, parse_heads(str(suite.heads[0]))[0]))
-    return ManyDevices(suite, request.on, request.plugin_files, nproc=request.nproc, methods_named=request.methods is not None)
+    return ManyDevices(suite, request.on, request.plugin_files, nproc=request.nproc)
 
 
 def _grids(ranks: int, heads: int) -> str:

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from longca.bench.check.trial_names import TrialName
 from longca.bench.check.verdict import LATER
-from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Provisional, Reply, WorkerJob
-from longca.bench.one_device.worker import Versions
+from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Provisional, Reply, Versions, WorkerJob
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
@@ -104,14 +103,14 @@ class Workers:
         """Starts the workers of these jobs together: on a GPU each takes many seconds, most of them waiting."""
         for job in jobs:
             entry = self._catalogue.entries[job.cell.kernel]
-            if entry.failure is None and self._name(job, entry) not in self._workers:
+            if self._name(job, entry) not in self._workers:
                 self._spawn(self._name(job, entry), entry)
 
     def attempt(self, job: Job, trial: TrialName | None = None) -> Iterator[tuple[Pass, Outcome]]:
         """An outcome for every pass of the job; with `trial`, the outcome of that trial of its kernel."""
         left = job.passes
         entry, grad = self._catalogue.entries[job.cell.kernel], job.cell.grad
-        given_up = entry.failure or self._strikes.given_up().get(Suspect(job.cell.kernel, grad))
+        given_up = self._strikes.given_up().get(Suspect(job.cell.kernel, grad))
         if given_up is None:
             try:
                 for answer in self._ask(job, entry, trial):

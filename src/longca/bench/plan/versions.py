@@ -5,12 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-from longca import code_version
 from longca.kernels import registry
 from longca.parallel import registry as methods
-from longca.plugins import module_name
 
 CODE, METHOD_CODE = "code", "method_code"
 
@@ -32,11 +29,6 @@ def kernel_versions(label: str) -> dict[str, str]:
     with suppress(PackageNotFoundError):  # not installed here: the cell will say so
         versions |= registry.versions(registry.get(label))
     return versions
-
-
-def plugin_versions(path: str) -> dict[str, str]:
-    """The versions of a plugin that cannot be loaded: of its file and the modules that it imports."""
-    return torch_version() | {CODE: code_version.of_module(Path(path), module_name(path))}
 
 
 def method_versions(name: str) -> dict[str, str]:
