@@ -175,6 +175,7 @@ def test_programs_recorded_in_other_processes_are_the_same(monkeypatch: pytest.M
 def test_the_kernel_is_asked_about_each_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps of a ring are alike under a full mask. Gathered keys are another call on each rank: of many ranks it is asked about those
     recorded here."""
+    from longca.parallel import recording
     from longca.simulate import forked, programs
 
     def asked(plan: Plan) -> set[str]:
@@ -190,7 +191,7 @@ def test_the_kernel_is_asked_about_each_kind_of_call(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(programs, "RANKS_HERE", 3)
     monkeypatch.setattr(forked, "cores", lambda: 2)
     assert asked(plan) == {first_keys[rank] for rank in (0, 3, 6, 7)}
-    monkeypatch.setattr(programs, "MOST_CALLS", 2)
+    monkeypatch.setattr(recording, "MOST_CALLS", 2)
     assert len(asked(plan)) == 2
 
 

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longca import devices, lengths
-from longca.api.baseline import Against, hold_against
 from longca.api.journals import folder_of
 from longca.api.kernels import Asked, asked
 from longca.api.masks import name_masks
@@ -35,6 +34,9 @@ from longca.results.record import AT_FAULT, LevelName, Record, Status
 from longca.results.shown import Part, Shown
 from longca.results.summary import counts, host_bound_note
 from longca.text import plural
+
+if TYPE_CHECKING:
+    from longca.api.baseline import Against
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,6 +141,8 @@ class RunPlan:
         request = self.request
         if request.baseline is None:
             return None
+        from longca.api.baseline import hold_against
+
         threshold = PRACTICAL if request.threshold is None else request.threshold
         return hold_against(
             self.folder, finished.results.records, finished.left, request.baseline, renew=request.renew_baseline, threshold=threshold

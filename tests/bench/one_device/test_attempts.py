@@ -227,14 +227,6 @@ def test_answers_that_nobody_asked_for_or_that_are_missing_cost_their_cell(
     assert all("not tried" in outcome[Pass.BWD].reason and reason in outcome[Pass.BWD].reason for outcome in found[STRIKES:])
 
 
-def test_a_plugin_that_cannot_be_loaded_gives_its_cells_the_reason(tmp_path: Path, fake: type[FakeChild]) -> None:
-    failed = Outcome(status=Status.ERROR, reason="mine.py fails when it is imported")
-    workers, (job, *_) = workers_and_jobs(tmp_path, Entry("mine", {}, "mine.py", failed))
-    assert dict(outcomes(job, workers)) == dict.fromkeys([Pass.FWD, Pass.BWD], failed)
-    workers.start([job])
-    assert fake.started == 0
-
-
 def test_kernels_share_a_worker_unless_one_is_a_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hellos = list[Hello]()
 

@@ -63,7 +63,7 @@ def test_an_outline_of_a_large_pattern_takes_no_time() -> None:
 
 
 def test_estimates_follow_the_work() -> None:
-    suite = Suite(kernels=("torch",), masks=("causal",), seqlens=("1K", "16K"), heads=("8:2",), head_dims=("64",))
+    suite = Suite(kernels=("torch:chunked",), masks=("causal",), seqlens=("1K", "16K"), heads=("8:2",), head_dims=("64",))
     entries = planned(suite)
     seconds = estimate.estimates_s(entries, suite)
     by_cell = {(entry.cell.problem.seqlen, entry.cell.problem.pass_): seconds[entry.key] for entry in entries}
@@ -86,7 +86,9 @@ def test_the_clock_is_estimated_as_it_stops_for_quiet_and_for_noisy_calls(call_m
     assert estimate.clock_s(call_ms / 1e3, clock) == pytest.approx(expected, abs=2 * steps)
 
 
-def test_what_a_kernel_refuses_takes_no_time() -> None:
+def test_what_a_kernel_refuses_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_is_available", lambda label, device: True)
+
     def idle(*kernels: str, masks: tuple[str, ...]) -> set[tuple[str, str, Pass]]:
         suite = Suite(kernels=kernels, masks=masks, seqlens=("1K", "8K"), dense=())
         entries = planned(suite, device="cuda")
@@ -97,6 +99,18 @@ def test_what_a_kernel_refuses_takes_no_time() -> None:
     assert idle("fa3", "fa4", "flex", masks=("causal", "share_question")) == refused
     without_backward = {("flashinfer", "uniform_block", Pass.BWD)}  # its forward is run alone
     assert idle("flashinfer", "flex", masks=("uniform_block",)) == without_backward
+
+
+def test_what_is_not_available_or_needs_too_much_memory_takes_no_time() -> None:
+    suite = Suite(kernels=("fa3", "torch:plain", "torch:chunked"), masks=("causal",), seqlens=("1K", "64K"), passes=(Pass.FWD,))
+    entries = planned(suite)
+
+    def idle(full: bool) -> list[tuple[str, int]]:
+        seconds = estimate.estimates_s(entries, suite, full)
+        return [(entry.cell.kernel, entry.cell.problem.seqlen >> 10) for entry in entries if seconds[entry.key] == 0]
+
+    assert set(idle(full=True)) == {("fa3", 1), ("fa3", 64)}
+    assert set(idle(full=False)) == {("fa3", 1), ("fa3", 64), ("torch:plain", 64)}
 
 
 @pytest.fixture

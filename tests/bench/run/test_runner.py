@@ -69,7 +69,7 @@ class Answered(Level):
         super().__init__(suite, "cpu", catalogue)
         self.outcome = outcome
 
-    def admit(self, planned: Sequence[Planned]) -> None: ...
+    def admit(self, planned: Sequence[Planned], dry: bool) -> None: ...
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Answering:
         self.answering = Answering(self.outcome)

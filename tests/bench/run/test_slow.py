@@ -47,7 +47,7 @@ class TimedLevel(Level):
         super().__init__(suite, "cpu", catalogue)
         self.ms = ms
 
-    def admit(self, planned: Sequence[Planned]) -> None: ...
+    def admit(self, planned: Sequence[Planned], dry: bool) -> None: ...
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Timed:
         self.answering = Timed(self.ms)

@@ -24,7 +24,7 @@ from longca.kernels import registry as kernels
 from longca.parallel import joining, registry
 from longca.parallel.grid import Grid
 from longca.results.problem import Split
-from longca.text import parse_size
+from longca.text import parse_list, parse_size
 
 
 class ManyDevices(Level):
@@ -45,6 +45,7 @@ class ManyDevices(Level):
         methods = methods_of(suite)
         refuse_options(suite, methods)
         suite, self.notes = settle(suite, methods, device, nproc, grid)
+        self._has_typed_grid = grid is not None
         super().__init__(suite, device, _catalogue(suite, plugins, device, methods))
         used = {label.partition(":")[0] for label in self.catalogue.entries}
         unused = [name for name in loaded if name in kernels.names() and name not in used]
@@ -76,10 +77,14 @@ class ManyDevices(Level):
             refuse_crowd(launch.ranks_per_node if launch else ranks_of(self.suite, self.device), len(os.sched_getaffinity(0)))
 
     def admit(self, planned: Sequence[Planned], dry: bool) -> None:
-        """Refuses a run of which nothing can come. Where some methods, masks or grids can, the records of the others say why not."""
+        """Refuses a run of which nothing can come, or nothing in the grid that was typed. Otherwise the records of methods and masks that
+        cannot be done say why."""
         if not dry:
             self.refuse_crowd()
-        self.refuse_if_all_are((entry.cell.job for entry in planned), dry)
+        jobs = list(dict.fromkeys(entry.cell.job for entry in planned))
+        self.refuse_if_all_are(jobs, dry)
+        if self._has_typed_grid:
+            self.refuse_if_all_are([job for job in jobs if job.split and job.split.grid in parse_list(self.suite.grid)], dry)
 
     def refuse_if_all_are(self, jobs: Iterable[Cell], dry: bool = False) -> None:
         """Raises the first refusal if no method supports any of these."""

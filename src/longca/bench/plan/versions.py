@@ -7,7 +7,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from longca.kernels import registry
-from longca.parallel import registry as methods
 
 CODE, METHOD_CODE = "code", "method_code"
 
@@ -33,6 +32,8 @@ def kernel_versions(label: str) -> dict[str, str]:
 
 def method_versions(name: str) -> dict[str, str]:
     """The code version of a method; of another project's method also the version of its package."""
+    from longca.parallel import registry as methods
+
     package = methods.classes()[name].package.partition(">")[0]
     theirs = {package: installed(package) or ""} if package and package != "torch" else {}
     return {METHOD_CODE: methods.code_version(name)} | theirs
