@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -38,13 +38,17 @@ from longca.kernels.inputs import WHICH, Inputs, make_sinks, tokens
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
 from longca.parallel.functional import whole_heads
+from longca.parallel.kernel_requirements import refuse_calls
 from longca.parallel.method import Plan
 from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
+from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
 from longca.results.problem import Pass
 from longca.results.record import Check
 from longca.results.settings import ClockSettings
+
+M = TypeVar("M")
 
 
 class Prepared(msgspec.Struct):
@@ -177,10 +181,12 @@ class RankSession:
         if mask.digest != digest:
             raise RuntimeError(f"the rank built another mask ({mask.digest}) than was planned ({digest})")
         plan = plan_of(wanted, mask, backward)
-        built = time.perf_counter()
+        build_ms = (time.perf_counter() - start) * 1e3
+        self._together(lambda: self._ask_kernel(plan))
         self._graphs.limit()
-        program = self._prepared_by_all(plan)
-        prepared = time.perf_counter()
+        start = time.perf_counter()
+        program, prepared = self._together(lambda: self._prepare(plan))
+        plan_ms = (prepared - start) * 1e3
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
             inputs = inputs_of(plan.case, own, wanted.problem.seed, layout)
@@ -188,22 +194,32 @@ class RankSession:
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
         work = program.work(plan)
-        return Prepared((built - start) * 1e3, (prepared - built) * 1e3, first_ms, work, kinds)
+        return Prepared(build_ms, plan_ms, first_ms, work, kinds)
 
-    def _prepared_by_all(self, plan: Plan) -> Program:
-        """This rank's program. Nothing is sent before all ranks have theirs: a rank whose kernel refuses would leave the others waiting."""
-        failed, program = None, None
+    def _together(self, make: Callable[[], M]) -> M:
+        """What `make` returns on this rank, once all ranks have come through it: one that refuses must not leave the others waiting."""
+        failed: Exception | None = None
         try:
-            program = plan.program(self._comm)
-            self._synchronize()
+            made = make()
         except Exception as error:
             failed = error
         together = all_agree(self._comm, failed is None)
         if failed is not None:
             raise failed
-        if not together or program is None:
+        if not together:
             raise OtherRankFailed
-        return program
+        return made
+
+    def _prepare(self, plan: Plan) -> tuple[Program, float]:
+        """This rank's program, and when it was prepared."""
+        program = plan.program(self._comm)
+        self._synchronize()
+        return program, time.perf_counter()
+
+    def _ask_kernel(self, plan: Plan) -> None:
+        """Raises where this rank's program cannot be made, or its kernel refuses a call: found on shapes, as making it joins groups."""
+        if not plan.method.peer:
+            refuse_calls(plan, distinct_calls([record(plan, self._comm.rank)]))
 
     def reference(self, cache: str, grad: bool) -> None:
         """The first rank makes it once, for all ranks and methods that see its cache."""
