@@ -71,23 +71,13 @@ class Checked(msgspec.Struct):
 class Timed(msgspec.Struct):
     """The slowest rank's samples and their means over ranks; bytes and memory of this rank; the time without transfers."""
 
-    samples: list[float]
-    means: list[float]
-    host_bound: bool
-    call_ms: float
-    stop: str
-    clock_mhz: float | None
-    watts: float | None
+    timing: Timing
     without_transfers_ms: float | None
     bytes_sent: int | None  # None: another project's method, whose transfers are not counted
     peak_bytes: int | None
     reason: str = ""  # why what the timed calls returned on this rank is wrong
     errors: Check = {}
     nondeterministic: bool = False
-
-    @property
-    def timing(self) -> Timing:
-        return Timing(tuple(self.samples), self.host_bound, self.call_ms, tuple(self.means), self.stop, self.clock_mhz, self.watts)
 
 
 class ProgramSubject:
@@ -261,13 +251,7 @@ class RankSession:
         after = self._after_clock(which)
         calls.release()  # or what it saved would lie beside what the program without transfers makes
         return Timed(
-            samples=list(timing.samples),
-            means=list(timing.means),
-            host_bound=timing.host_bound,
-            call_ms=timing.call_ms,
-            stop=timing.stop,
-            clock_mhz=timing.clock_mhz,
-            watts=timing.watts,
+            timing=timing,
             without_transfers_ms=self._without_transfers(which, rules),
             bytes_sent=sent,
             peak_bytes=peak,

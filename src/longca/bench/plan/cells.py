@@ -35,6 +35,11 @@ class Planned:
     mask: MaskEntry
     versions: Mapping[str, str]
 
+    @property
+    def shown(self) -> tuple[int, str]:
+        """What tells which pairs the mask shows: its length and its digest."""
+        return self.cell.problem.seqlen, self.mask.digest
+
 
 def make_cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequence[Step] = ()) -> list[Cell]:
     """All cells of a suite. `steps` (a workload) takes the place of masks, lengths and seeds."""
@@ -195,7 +200,7 @@ def names_by_pairs(planned: Iterable[Planned]) -> dict[tuple[int, str], list[str
     """The names of masks by length and digest: those of one entry show the same pairs."""
     names: dict[tuple[int, str], dict[str, None]] = {}
     for entry in planned:
-        names.setdefault((entry.cell.problem.seqlen, entry.mask.digest), {})[entry.cell.problem.mask] = None
+        names.setdefault(entry.shown, {})[entry.cell.problem.mask] = None
     return {shown: list(same) for shown, same in names.items()}
 
 
