@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from longca.bench.plan.cells import Planned
@@ -66,7 +65,7 @@ class Silent:
     def __enter__(self) -> Silent:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing to end."""
 
     def begin(self, job: Job) -> None:
@@ -105,7 +104,7 @@ class PlainProgress(Silent):
 class NotebookProgress(Silent):
     """One line with the latest cell; cells that failed keep a line of their own."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         write_over("")
 
     def finished(self, record: Record) -> None:
@@ -141,7 +140,7 @@ class LiveProgress(Silent):
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def begin(self, job: Job) -> None:
