@@ -31,7 +31,7 @@ from longca.results.record import Check, Memory, Outcome, RankFigures, Status
 from longca.text import short
 
 if TYPE_CHECKING:
-    from longca.bench.many_devices.rank_job import Prepared
+    from longca.bench.many_devices.rank_job import Checked, Prepared, Timed
 
 STATUS = {"died": Status.ERROR, "timeout": Status.TIMEOUT, "oom": Status.OOM}
 STATUS |= {"refused": Status.UNSUPPORTED, "unavailable": Status.UNAVAILABLE}
@@ -215,14 +215,7 @@ def outcome_of(failed: RankFailed, step: str) -> tuple[Status, str]:
     return status, short(f"rank {failed.rank} {failed.message} during {_phase(step)}{words}")
 
 
-class RankVerdict(Protocol):
-    """What a rank found on its own rows and keys."""
-
-    reason: str  # empty where they are right
-    errors: Check
-
-
-def wrong_on_a_rank(verdicts: Sequence[RankVerdict], known: Check) -> CellFailed | None:
+def wrong_on_a_rank(verdicts: Sequence[Checked | Timed], known: Check) -> CellFailed | None:
     """What is wrong on some rank is wrong for all; None where no rank found anything. `known` are the errors of the check before."""
     reasons = [f"rank {rank}: {verdict.reason}" for rank, verdict in enumerate(verdicts) if verdict.reason]
     errors = worst_errors([known, *(verdict.errors for verdict in verdicts)])
@@ -239,7 +232,7 @@ def worst_errors(checks: Sequence[Check]) -> Check:
     return worst
 
 
-def least_backward(prepared: Sequence[Any]) -> str:
+def least_backward(prepared: Sequence[Prepared]) -> str:
     """The least of the kinds of backward that ranks chose."""
     kinds = {kind for answer in prepared for kind in answer.backward_kinds}
     return next((kind for kind in ("none", "autograd") if kind in kinds), "functional")
