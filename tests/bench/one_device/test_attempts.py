@@ -159,19 +159,6 @@ def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: 
     assert fake.started == 1 + 2 * STRIKES  # with and without a backward
 
 
-def test_a_kernel_that_breaks_before_it_is_chosen_is_given_up_as_it_was_asked_for(tmp_path: Path, fake: type[FakeChild]) -> None:
-    def breaks(job: WorkerJob) -> Iterator[Reply]:
-        raise CRASH
-        yield
-
-    fake.behaviour = staticmethod(breaks)  # type: ignore[assignment]
-    workers, jobs = workers_and_jobs(tmp_path)
-    found = [outcome for job in jobs for _, outcome in outcomes(job, workers)]
-    assert len(fake.jobs) == 2 * STRIKES
-    assert all(outcome.status is Status.ERROR and outcome.timed is None for outcome in found)
-    assert sum(outcome.reason.startswith("not tried, its process broke 3 times in a row") for outcome in found) == len(found) - 2 * STRIKES
-
-
 def test_refusals_between_breaks_do_not_count_as_answers(tmp_path: Path, fake: type[FakeChild]) -> None:
     def refuses_full(job: WorkerJob) -> Iterator[Reply]:
         if job.cells[0].problem.mask == "full":

@@ -12,21 +12,11 @@ from longca.results.reading import history
 EXPECTED = {
     "good": ("ok", ""),
     "segfaults": ("error", "SIGSEGV"),
-    "complains": ("ok", ""),
-    "exits": ("error", "exit code 7"),  # and not of the memory that the one before it spoke of
-    "killed": ("error", "SIGKILL"),
     "hangs": ("timeout", "preparation or the first call took longer than its 15 s"),
     "greedy": ("oom", "memory"),
-    "greedy_at_once": ("oom", "memory"),
-    "prints": ("ok", ""),
     "corrupts": ("wrong", "changes its input k"),
     "gives_nan": ("wrong", "NaN"),
-    "gives_garbage": ("wrong", "out is off"),
-    "wrong_shape": ("wrong", "shape"),
     "raises": ("error", "ValueError: no, thank you"),
-    "leaves_a_child": ("error", "exit code 9"),
-    "leaves_a_daemon": ("error", "exit code 9"),
-    "closes_its_pipes": ("error", "during preparation or the first call"),
     "babbles": ("error", "sent a malformed message"),
 }
 

@@ -123,12 +123,6 @@ def test_times_of_other_clock_settings_are_kept_and_named(tmp_path: Path, capsys
     assert line == f"4 cells of it were measured with other settings of the clock ({settings}); another --out measures everything again."
 
 
-def test_a_cell_without_a_time_has_no_clock_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(Answered(REFUSED), tmp_path)
-    assert run(Answered(REFUSED, suite=replace(SUITE, clock=ClockSettings(budget_s=3.0))), tmp_path).measured == 0
-    assert "other settings" not in capsys.readouterr().err
-
-
 def test_cells_that_are_missing_are_measured_and_others_are_not(tmp_path: Path) -> None:
     run(Answered(suite=replace(SUITE, seqlens=(64,))), tmp_path)
     level = Answered()
