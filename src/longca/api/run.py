@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,7 @@ class RunPlan:
     problems: int  # of all shards together
     steps: list[Step]  # of a workload
 
-    @property
+    @cached_property
     def notes(self) -> list[str]:
         """Sentences on what is left out, on documents that are cut, and on masks that are equal."""
         equal = [f"{note}; each is measured" for note in equal_masks(self.planned)]

@@ -119,10 +119,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "flops_per_second", lambda device: 4e10)
 
 
-def readme(seqlens: tuple[str, ...], **changes: object) -> list[Planned]:
-    return planned(
-        Suite(kernels=("torch", "flex"), masks=("all",), seqlens=seqlens, heads=("64:8",), head_dims=("128",)).changed(**changes)
-    )
+def readme(seqlens: tuple[str, ...]) -> list[Cell]:
+    suite = Suite(masks=("all",), seqlens=seqlens, heads=("64:8",), head_dims=("128",))
+    return make_cells(suite, ("torch", "flex"), "cpu")
 
 
 @pytest.mark.usefixtures("slow")
@@ -135,7 +134,7 @@ def test_what_would_take_hours_on_a_cpu_is_refused_with_a_length_that_would_do()
     with pytest.raises(Refused, match="up to 2K"):
         estimate.refuse_hopeless(readme(("4K",)), Limits())
     estimate.refuse_hopeless(readme(("4K",)), Limits().with_deadline(3600))
-    estimate.refuse_hopeless(planned(Suite(kernels=("torch",), seqlens=("32K",)), device="cuda"), Limits())
+    estimate.refuse_hopeless(make_cells(Suite(seqlens=("32K",)), ("torch",), "cuda"), Limits())
 
 
 @pytest.mark.usefixtures("slow")
@@ -143,7 +142,7 @@ def test_given_documents_have_no_shorter_length() -> None:
     shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16"}
     cell = make_cell(mask="full_document", seqlen=1 << 17, pass_=Pass.BWD, documents=(1 << 16, 1 << 16), **shape)
     with pytest.raises(Refused, match="use a GPU, fewer --heads, or a longer --deadline"):
-        estimate.refuse_hopeless(plan([cell], "a CPU", {"torch": {}}), Limits())
+        estimate.refuse_hopeless([cell], Limits())
 
 
 @pytest.mark.usefixtures("slow")
@@ -154,7 +153,7 @@ def test_the_length_that_would_do_is_that_of_each_rank_where_the_suite_counts_so
                     pass_=Pass.BWD, ranks=ranks, split=Split("ring_p2p", f"1x{ranks}"))  # fmt: skip
 
     with pytest.raises(Refused, match=rf"{ranks * 8}K tokens \(8K per rank\) .* --seqlens up to {format_size(longest)} per rank,"):
-        estimate.refuse_hopeless(plan([cell(ranks * 8192)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)
-    estimate.refuse_hopeless(plan([cell(ranks * longest)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)
+        estimate.refuse_hopeless([cell(ranks * 8192)], Limits(), per_rank=True)
+    estimate.refuse_hopeless([cell(ranks * longest)], Limits(), per_rank=True)
     with pytest.raises(Refused):
-        estimate.refuse_hopeless(plan([cell(ranks * longest * 2)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)
+        estimate.refuse_hopeless([cell(ranks * longest * 2)], Limits(), per_rank=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -88,10 +88,10 @@ def _is_available(label: str, device: str) -> bool:
     return any(not isinstance(registry.available(kernel, device), No) for kernel in registry.choices(label))
 
 
-def refuse_hopeless(planned: Sequence[Planned], limits: Limits, per_rank: bool = False) -> None:
+def refuse_hopeless(cells: Iterable[Cell], limits: Limits, per_rank: bool = False) -> None:
     """Refuses a run on a CPU with a cell whose time does not suffice for a few calls, and names the longest length that would do, in the
     suite's own terms: the tokens of each rank, or all of them."""
-    slow = [entry.cell for entry in planned if entry.cell.device == "cpu" and LEAST_CALLS * call_s(entry.cell) > limits.time_s]
+    slow = [cell for cell in cells if cell.device == "cpu" and LEAST_CALLS * call_s(cell) > limits.time_s]
     if not slow:
         return
     worst = max(slow, key=call_s)

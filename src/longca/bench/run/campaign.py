@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from longca import masks
 from longca.bench.plan import jobs
 from longca.bench.plan.cell import key
-from longca.bench.plan.cells import Planned, mask_outline, plan
+from longca.bench.plan.cells import Planned, mask_entry, mask_outline, plan
 from longca.bench.plan.estimate import estimates_s, refuse_hopeless
 from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
@@ -53,10 +53,9 @@ def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
     model, versions = environment.device_model(level.device), level.catalogue.versions
     cells = level.cells(steps)
-    planned = plan(cells, model, versions, mask_outline)
     if not dry:
-        refuse_hopeless(planned, level.suite.limits, level.suite.per_rank)
-        planned = plan(cells, model, versions)
+        refuse_hopeless(cells, level.suite.limits, level.suite.per_rank)
+    planned = plan(cells, model, versions, mask_outline if dry else mask_entry)
     level.admit(planned, dry)
     return planned
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ class Silent:
 
     def __init__(self, todo: Sequence[Planned], left: TimeLeft) -> None:
         self._total, self._done, self._left = len(todo), 0, left
-        self._several_seeds = len({entry.cell.problem.seed for entry in todo}) > 1
+        self._seeds = Counter(mask for mask, _ in {(entry.cell.problem.mask, entry.cell.problem.seed) for entry in todo})
 
     def __enter__(self) -> Silent:
         return self
@@ -82,7 +83,7 @@ class Silent:
         """Kernel or method, mask (with its seed where the run has several), length and pass."""
         line = f"{record.split_name} {record.label}" if record.method else record.label
         mask = mask_title(record) if record.problem.is_pattern else record.problem.mask
-        seed = f" seed={record.problem.seed}" if self._several_seeds else ""
+        seed = f" seed={record.problem.seed}" if self._seeds[record.problem.mask] > 1 else ""
         return f"{line} {mask}{seed} {format_size(record.problem.seqlen)} {record.problem.pass_.value}"
 
     @property
