@@ -82,3 +82,37 @@ def test_more_intervals_per_row_than_can_be_compiled_are_refused_with_their_numb
 
     assert isinstance(answer(128), Yes)
     assert answer(129) == No("takes at most 128 intervals of keys per row, and this mask has 129")
+
+
+def test_settings_of_torch_are_changed_around_calls_only() -> None:
+    """Also where calls of several threads overlap."""
+    from types import SimpleNamespace
+
+    from longca.kernels.backends.flex.kernel import ChangedSettings
+
+    config = SimpleNamespace(limit=8)
+    settings: Any = ChangedSettings({_Hashable(config): {"limit": 64}})
+    with settings:
+        with settings:
+            assert config.limit == 64
+        assert config.limit == 64
+    assert config.limit == 8
+    with pytest.raises(ValueError, match="inside"), settings:
+        raise ValueError("inside")
+    assert config.limit == 8
+    before = torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer
+    longca.attention(*(torch.randn(64, 2, 16) for _ in range(3)), masks.causal(64), kernel="flex")
+    assert (torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer) == before
+
+
+class _Hashable:
+    """Settings that can be a key, as modules are."""
+
+    def __init__(self, config: Any) -> None:
+        object.__setattr__(self, "config", config)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.config, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.config, name, value)

@@ -1,7 +1,7 @@
 """Chooses kernels for a call: records put the candidates in order, and a short trial takes the fastest of the first ones.
 
 No trial runs where `longca tune` has measured the class, where one could hurt (`obstacle`), or where one way is left: there the first in
-that order is taken. `benchmarks/best_of_all.py --referee` shows what share of the fastest this rule reaches.
+that order is taken. `benchmarks/best_of_all.py` shows what share of the fastest this rule reaches.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from longca.kernels.base import Case
@@ -55,7 +56,7 @@ def _lead(asked: Contest, pass_: str, label: str) -> str:
     others = [(option.slower, option.kernel) for option in asked.options(pass_) if option.slower is not None and option.kernel != label]
     if own is None or not others:
         return ""
-    slower, second = min(others)
+    slower, second = min(others, key=itemgetter(0))
     ahead = f"as fast as {second} {EQUAL}" if slower < own else f"{format_lead(slower / own)} {second}"
     return f"{_described(known.entries[0], known.tuned)}: {ahead}"
 
@@ -71,7 +72,7 @@ def _tried(label: str, options: Sequence[Option]) -> str:
     others = [(option.ms, option.kernel) for option in options if option.kernel != label and option.ms is not None]
     if own is None or not others:
         return f"trial: {label} runs, and no other kernel did"
-    took, (ms, second) = f"trial: {label} takes {own:.3g} ms", min(others)
+    took, (ms, second) = f"trial: {label} takes {own:.3g} ms", min(others, key=itemgetter(0))
     if is_tie(max(own, ms), min(own, ms)):
         return f"{took}, as fast as {second} ({ms:.3g} ms) {EQUAL}"
     if ms < own:
