@@ -6,7 +6,7 @@ FROM python:3.12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /longca
 COPY . .
-RUN pip install --no-cache-dir '.[gpu]'
+RUN pip install --no-cache-dir -c constraints.txt '.[gpu]'
 WORKDIR /out
 ENTRYPOINT ["longca"]
 CMD ["doctor"]

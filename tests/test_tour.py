@@ -22,13 +22,9 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
 def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    shown = [
-        str(run_cell("".join(cell["source"]), names)) for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"
-    ]
-    assert not names["verified"].ok
-    assert {row["mask"]: row["status"] for row in names["verified"].rows if row["mask"] in ("full", "causal")} == {
-        "full": "ok",
-        "causal": "wrong",
-    }
-    assert (tmp_path / "tour/run/results.jsonl").exists()
-    print("\n\n".join(shown))
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            print(run_cell("".join(cell["source"]), names))
+    verdicts = {row["mask"]: row["status"] for row in names["verified"].rows}
+    assert (verdicts["full"], verdicts["causal"]) == ("ok", "wrong")
+    assert (tmp_path / "tour/report.html").exists()
