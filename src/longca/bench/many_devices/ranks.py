@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from longca.bench.many_devices.memory import refuse_what_does_not_fit
-from longca.bench.many_devices.plan import plan_of
+from longca.bench.many_devices.refusals import refusal_of
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.figures import timed_outcome
-from longca.bench.run.outcomes import CellFailed, failure, status_of
+from longca.bench.run.outcomes import CellFailed, failure, status_of, timed_outcome
 from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
 from longca.masks import AnyMask
 from longca.parallel import joining
@@ -33,7 +31,7 @@ from longca.results.record import Check, Memory, Outcome, RankFigures, Status
 from longca.text import short
 
 if TYPE_CHECKING:
-    from longca.bench.many_devices.rank_job import Prepared
+    from longca.bench.many_devices.rank_job import Checked, Prepared, Timed
 
 STATUS = {"died": Status.ERROR, "timeout": Status.TIMEOUT, "oom": Status.OOM}
 STATUS |= {"refused": Status.UNSUPPORTED, "unavailable": Status.UNAVAILABLE}
@@ -142,11 +140,11 @@ class Ranks:
         from longca.bench.many_devices.rank_job import Prepared
 
         try:
-            plan = plan_of(cell, mask, cell.grad)
-            if self._device == "cuda":
-                refuse_what_does_not_fit(cell, plan)
-        except Exception as error:
-            raise CellFailed(*status_of(error)) from error
+            refusal: Exception | None = refusal_of(cell.job)
+        except Exception as error:  # of a plugin's method
+            refusal = error
+        if refusal is not None:
+            raise CellFailed(*status_of(refusal)) from refusal
         given = {"cell": msgspec.to_builtins(cell), "digest": mask.digest, "backward": cell.grad, "plugins": self._plugins}
         return self._ask(cell, "prepare", self._suite.limits.build_s, given, Prepared)
 
@@ -217,14 +215,7 @@ def outcome_of(failed: RankFailed, step: str) -> tuple[Status, str]:
     return status, short(f"rank {failed.rank} {failed.message} during {_phase(step)}{words}")
 
 
-class RankVerdict(Protocol):
-    """What a rank found on its own rows and keys."""
-
-    reason: str  # empty where they are right
-    errors: Check
-
-
-def wrong_on_a_rank(verdicts: Sequence[RankVerdict], known: Check) -> CellFailed | None:
+def wrong_on_a_rank(verdicts: Sequence[Checked | Timed], known: Check) -> CellFailed | None:
     """What is wrong on some rank is wrong for all; None where no rank found anything. `known` are the errors of the check before."""
     reasons = [f"rank {rank}: {verdict.reason}" for rank, verdict in enumerate(verdicts) if verdict.reason]
     errors = worst_errors([known, *(verdict.errors for verdict in verdicts)])
@@ -241,7 +232,7 @@ def worst_errors(checks: Sequence[Check]) -> Check:
     return worst
 
 
-def least_backward(prepared: Sequence[Any]) -> str:
+def least_backward(prepared: Sequence[Prepared]) -> str:
     """The least of the kinds of backward that ranks chose."""
     kinds = {kind for answer in prepared for kind in answer.backward_kinds}
     return next((kind for kind in ("none", "autograd") if kind in kinds), "functional")

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NamedTuple, Protocol
 
 from longca.bench.plan.jobs import Job
-from longca.bench.run.record import make_record
+from longca.bench.run.outcomes import make_record
 from longca.bench.run.retry import Executor, outcomes, skipped
 from longca.bench.run.slow import SlowKernels
 from longca.results.journal import CannotWrite, Journal
