@@ -1,4 +1,6 @@
-"""Explains a wrong tensor to the kernel's author: how many tokens, the first of them, which heads. Nothing here is computed for a kernel that is right."""
+"""Explains a wrong tensor to the author of a kernel: how many tokens, the first of them, which heads.
+
+Nothing here is computed for a kernel that is right."""
 
 from __future__ import annotations
 
