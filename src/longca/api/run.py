@@ -21,9 +21,9 @@ from longca.bench.plan import jobs
 from longca.bench.plan.cells import Planned, equal_masks
 from longca.bench.plan.workload import Step, read_workload
 from longca.bench.run import words
-from longca.bench.run.campaign import Finished, Show, left_in_journal, measure, plan_level
+from longca.bench.run.campaign import Finished, left_in_journal, measure, plan_level
 from longca.bench.run.level import Level
-from longca.bench.run.progress import progress, watcher
+from longca.bench.run.progress import Show, progress, watcher
 from longca.bench.run.runner import signals_restored
 from longca.errors import Refused
 from longca.kernels import registry

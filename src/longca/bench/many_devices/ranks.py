@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from longca.text import short
 
 if TYPE_CHECKING:
     from longca.bench.many_devices.rank_job import Checked, Prepared, Timed
+    from longca.processes.joined import Joined
 
 STATUS = {"died": Status.ERROR, "timeout": Status.TIMEOUT, "oom": Status.OOM}
 STATUS |= {"refused": Status.UNSUPPORTED, "unavailable": Status.UNAVAILABLE}
@@ -39,17 +40,6 @@ BROKEN = ("died", "timeout")
 PHASES = {"prepare": "build", "clock": "time"}  # steps by the phase whose seconds they count as
 STEP = "longca.bench.many_devices.rank_job:step"
 T = TypeVar("T")
-
-
-class Group(Protocol):
-    """Ranks that run "module:function" together: a pool of this machine's, or the launched job that this process is part of."""
-
-    lost: bool  # they broke, and nobody can start new ones
-    silent: Callable[[], None] | None  # called once where they do not answer for long
-
-    def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]: ...
-
-    def close(self) -> None: ...
 
 
 class RanksBroke(CellFailed):
@@ -62,7 +52,7 @@ class Ranks:
     def __init__(self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path) -> None:
         self._suite, self._device, self._model, self._cache = suite, device, device_model, cache
         self._plugins = [str(Path(path).resolve()) for path in catalogue.plugins]
-        self._group: Group | None = None
+        self._group: Pool | Joined | None = None
         self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
         self.say: Callable[[str], None] = say_nothing
@@ -182,13 +172,13 @@ class Ranks:
         finally:
             self.spent_s[PHASES.get(step, step)] += time.perf_counter() - start
 
-    def group(self, ranks: int) -> Group:
+    def group(self, ranks: int) -> Pool | Joined:
         """The group of ranks, which starts when it is first asked for."""
         if self._group is None:
             self._group = self._begin(ranks)
         return self._group
 
-    def _begin(self, ranks: int) -> Group:
+    def _begin(self, ranks: int) -> Pool | Joined:
         backend, launch, limits = "nccl" if self._device == "cuda" else "gloo", joining.launched(), self._suite.limits
         memory = host_memory.limit(limits.memory) // (launch.ranks_per_node if launch else ranks) if self._device == "cpu" else 0
         if launch is None:

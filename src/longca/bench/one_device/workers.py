@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -27,6 +27,9 @@ from longca.results.record import Outcome, Status
 from longca.results.settings import Limits
 from longca.text import with_remark
 
+if TYPE_CHECKING:
+    from longca.bench.one_device.in_process import InProcess
+
 SERVICE = "longca.bench.one_device.worker:Worker"
 DEVICE_LOST = "it lost its device"
 UNASKED = "its process sent a reply that nobody asked for"
@@ -44,28 +47,7 @@ def start_worker(limits: Limits, hello: Hello) -> Child:
     )
 
 
-class Service(Protocol):
-    """A worker: a process of its own, or this process."""
-
-    silent: Callable[[str, float], None] | None  # called once, with phase and deadline, where nothing is heard for long
-
-    def wait_ready(self) -> Any: ...
-
-    def run(self, job: Any) -> Iterator[Any]:
-        """The replies to a job; raises ChildLost where there are no more."""
-
-    def take_seconds(self) -> dict[str, float]:
-        """The seconds of each phase since the last call."""
-
-    def take_output(self) -> str: ...
-
-    def end(self) -> None:
-        """Begins to end it, without waiting for that."""
-
-    def close(self) -> None: ...
-
-
-Start = Callable[[Limits, Hello], Service]
+Start = Callable[[Limits, Hello], "Child | InProcess"]
 
 
 class Workers:
@@ -94,7 +76,7 @@ class Workers:
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
         alone = suite.limits.workers == "one" and not any(entry.plugin for entry in catalogue.entries.values())
         self._cache = None if alone else str(cache)
-        self._workers: dict[str, Service] = {}
+        self._workers: dict[str, Child | InProcess] = {}
         self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
         self.say: Callable[[str], None] = say_nothing

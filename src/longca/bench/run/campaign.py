@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from longca.bench.plan.estimate import estimates_s, refuse_hopeless
 from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
 from longca.bench.run.level import Level
-from longca.bench.run.progress import TimeLeft, progress
+from longca.bench.run.progress import Show, TimeLeft, progress
 from longca.bench.run.slow import SlowKernels
 from longca.errors import BadInput
 from longca.results.doubts import without_doubtful
@@ -30,7 +29,6 @@ from longca.results.record import Environment, Environments, Record
 from longca.results.settings import ClockSettings
 from longca.text import format_duration, plural
 
-Show = Callable[[Sequence[Planned], TimeLeft], AbstractContextManager[runner.Watcher]]
 LONG_S = 60.0  # a run that takes longer is announced
 
 

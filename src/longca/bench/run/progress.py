@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.jobs import Job
@@ -14,10 +13,6 @@ from longca.results.naming import mask_title
 from longca.results.record import NEVER_RAN, Record
 from longca.results.tables import speed_unit
 from longca.text import format_duration, format_size, in_notebook, short, write_over
-
-if TYPE_CHECKING:
-    from longca.bench.run.campaign import Show
-
 
 # measuring that is taken to have gone as estimated: the first cells, which compile and import, do not change the estimate of all
 TRUST_S = 2.0
@@ -89,6 +84,9 @@ class Silent:
     @property
     def _count(self) -> str:
         return f"[{self._done}/{self._total}, {format_duration(self._left.seconds)} left]"
+
+
+Show = Callable[[Sequence[Planned], TimeLeft], Silent]
 
 
 class PlainProgress(Silent):
