@@ -99,6 +99,7 @@ class Bug(NamedTuple):
 WINDOW = masks.sliding_window_causal(200, w=24)
 TWO_SIDED = masks.sliding_window(200, w=24)
 DOCUMENTS = masks.causal_document(200, documents=[60, 71, 69])
+SHIFTED = masks.causal_document(200, documents=[61, 71, 68])
 SHARED = masks.share_question(200, documents=[40, 70, 90])
 FULL = masks.full(200)
 
@@ -224,6 +225,7 @@ NAMED = {
     "rows_not_written": Bug("end_forward", lambda self, out, lse, *_: (zero_rows(out), lse), "zero"),
     "one_head_of_a_group": Bug("add_heads", first_head_of_group, "one head of a group"),
     "dq_overwritten": Bug("dscores", last_key_tile, "last tile alone"),
+    "tiles_unmasked": Bug("see", lambda self, seen: torch.arange(200) // TILE <= torch.arange(200)[:, None] // TILE, "tiles unmasked"),
     "head_size_cut": Bug("scores", cut_scores, "tail of the head size"),
 }  # fmt: skip
 
@@ -262,5 +264,20 @@ UNKNOWN = {
     "exp_by_a_polynomial": Bug("softmax", lambda self, scores: Plain.softmax(self, (1 + scores / 8).clamp_min(1e-9).log() * 8)),
     "dk_of_one_more_tile": Bug("end_backward", lambda self, dq, dk, dv: (dq, dk + dk.roll(TILE, 0), dv)),
     "dims_swapped": Bug("end_forward", lambda self, out, lse, *_: (out.flip(2), lse)),
+    "mean_of_rows_added": Bug("end_forward", lambda self, out, lse, *_: (out + out.mean(0, keepdim=True) / 2, lse)),
+    "first_query_head_for_all": Bug("scores", lambda self, q, k: Plain.scores(self, q[:, :1].expand_as(q), k)),
+    "lse_of_another_head": Bug("end_forward", lambda self, out, lse, *_: (out, lse.roll(1, 0))),
+    "dk_of_another_token": Bug("end_backward", lambda self, dq, dk, dv: (dq, dk.roll(1, 0), dv)),
+    "half_a_window": Bug("see", lambda self, seen: seen & ~torch.ones_like(seen).tril(-13), mask=WINDOW, dtype="bf16"),
+    "half_the_scale": Bug("scores", lambda self, q, k: Plain.scores(self, q, k) / 2),
+    "documents_shifted": Bug("see", lambda self, seen: torch.from_numpy(SHIFTED.dense()), mask=DOCUMENTS),
+    "scores_clamped": Bug("scores", lambda self, q, k: Plain.scores(self, q, k).clamp(max=1.0)),
+    "half_of_delta": Bug("dscores", lambda self, p, dp, delta: Plain.dscores(self, p, dp, delta / 2)),
+    "scores_in_bf16": Bug("scores", lambda self, q, k: bf16(Plain.scores(self, q, k))),
+    "v_in_bf16": Bug("p_times_v", lambda self, p, v: p @ bf16(v)),
+    "lse_in_bf16": Bug("end_forward", lambda self, out, lse, *_: (out, bf16(lse))),
+    "kv_heads_reversed": Bug("head_of", lambda self, heads: self.case.heads_kv - 1 - heads // self.case.group),
+    "v_clamped": Bug("p_times_v", lambda self, p, v: p @ v.clamp(-1, 1)),
+    "one_element": Bug("end_forward", lambda self, out, lse, *_: (out.index_fill(0, torch.tensor([133]), 9.0), lse)),
     "two_keys_behind": Bug("see", lambda self, seen: also(also(seen, edges(seen)[1] + 1), edges(seen)[1] + 2)),
 }  # fmt: skip

@@ -24,7 +24,7 @@ def verdict_on(bug: Bug) -> Verdict:
     return check_kernel(registry.get("torch:plain"), bug.prepare(case), case, reference(bug.mask, case))
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", BUGS, ids=lambda name: f"{name}: {BUGS[name].named or 'nothing'}")  # -v prints the table
 def test_the_mistake_is_named_and_of_other_bugs_nothing(name: str) -> None:
     verdict = verdict_on(BUGS[name])
     assert not verdict.ok

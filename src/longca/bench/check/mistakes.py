@@ -78,7 +78,7 @@ class Sample:
         return p * (self.dout @ self.of_heads(self.v).mT - of_rows) * self.case.softmax_scale
 
     def add_heads(self, x_HLD: torch.Tensor) -> torch.Tensor:
-        return x_HLD.unflatten(0, (-1, self.case.group)).sum(1)
+        return x_HLD.reshape(-1, self.case.group, *x_HLD.shape[1:]).sum(1)
 
     def p(self, scores: torch.Tensor) -> torch.Tensor:
         """The probabilities of a backward: from the right lse."""
@@ -122,11 +122,11 @@ def factor(s: Sample) -> Iterator[Form]:
     both = s.got.isfinite() & s.right.isfinite()
     c = float((s.got * s.right)[both].sum() / s.right[both].square().sum().clamp_min(1e-300))
     group, root = s.case.group, s.case.head_dim**0.5
-    known = {"the softmax scale is missing": 1 / s.case.softmax_scale, "the softmax scale is applied twice": s.case.softmax_scale}
-    known |= {"the square root of the head size": root, "1 / the square root of the head size": 1 / root, "the wrong sign": -1.0}
+    known = {"1 / the softmax scale": 1 / s.case.softmax_scale, "the softmax scale": s.case.softmax_scale}
+    known |= {"the square root of the head size": root, "1 / the square root of the head size": 1 / root}
     known |= {"the number of query heads per KV head": group, "1 / the number of query heads per KV head": 1 / group} if group > 1 else {}
-    known |= {"log2 instead of the natural log": 1 / math.log(2), "a natural log taken for log2": math.log(2)}
-    meaning = next((f" ({words})" for words, value in known.items() if abs(c / value - 1) < 0.01), "")
+    known |= {"1 / ln 2": 1 / math.log(2), "ln 2": math.log(2)}
+    meaning = next((f" ({value:.4g} is {words})" for words, value in known.items() if abs(c / value - 1) < 0.01), "")
     if abs(c) > 1e-3:
         yield Form("factor", f"it is {c:.5g} times the right one{meaning}", c * s.right)
 
@@ -164,14 +164,14 @@ def wrong_ends(s: Sample) -> Iterator[Form]:
         yield Form("second interval ignored", "only the first interval of keys is seen", s.with_keys(seen & (number == 1)))
         yield Form("first interval ignored", "only the last interval of keys is seen", s.with_keys(seen & (number == number[:, -1:])))
         yield Form("gap ignored", "the keys between two intervals are seen too", s.with_keys((keys >= first) & (keys <= last)))
-    yield Form("last key missing", "the last key of each row is missing", s.with_keys(seen & (keys != last)))
-    yield Form("first key missing", "the first key of each row is missing", s.with_keys(seen & (keys != first)))
-    yield Form("one key behind", "each row sees one key too many at its end", s.with_keys(seen | (keys == last + 1)))
-    yield Form("one key before", "each row sees one key too many at its start", s.with_keys(seen | (keys == first - 1)))
+    yield Form("last key missing", "the last key of a row is missing", s.with_keys(seen & (keys != last)))
+    yield Form("first key missing", "the first key of a row is missing", s.with_keys(seen & (keys != first)))
+    yield Form("one key behind", "a row sees one key too many at its end", s.with_keys(seen | (keys == last + 1)))
+    yield Form("one key before", "a row sees one key too many at its start", s.with_keys(seen | (keys == first - 1)))
     others = "keys before its document" if s.mask.documents is not None else "keys before its first one, back to key 0"
-    yield Form("start ignored", f"each row also sees {others}", s.with_keys((keys <= last) & (last >= 0)))
-    yield Form("end ignored", "each row also sees all keys behind its last one", s.with_keys(keys >= first))
-    yield Form("mask ignored", "each row sees all keys", s.with_keys(torch.ones_like(seen)))
+    yield Form("start ignored", f"a row also sees {others}", s.with_keys((keys <= last) & (last >= 0)))
+    yield Form("end ignored", "a row also sees all keys behind its last one", s.with_keys(keys >= first))
+    yield Form("mask ignored", "a row sees all keys", s.with_keys(torch.ones_like(seen)))
 
 
 @mistake(*FORWARD, *GRADIENTS)
@@ -179,6 +179,12 @@ def tile_edges(s: Sample) -> Iterator[Form]:
     seen, keys = s.seen(), torch.arange(s.case.seqlen_k, device=s.rows.device)
     for tile in TILES:
         if tile < s.case.seqlen_k:
+            partly = torch.nn.functional.pad(seen, (0, -s.case.seqlen_k % tile)).unflatten(1, (-1, tile)).any(2)
+            yield Form(
+                "tiles unmasked",
+                f"a row sees all keys of each tile of {tile} keys that it sees in part",
+                s.with_keys(partly[:, keys // tile]),
+            )
             yield Form(
                 "last key of a tile missing", f"the last of every {tile} keys is missing", s.with_keys(seen & (keys % tile != tile - 1))
             )
