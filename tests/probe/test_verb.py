@@ -86,3 +86,15 @@ def test_bad_input_is_one_sentence(settings, sentence):
     with pytest.raises(longca.LongcaError, match=sentence) as raised:
         longca.probe(**SETTINGS | settings)
     assert "\n" not in str(raised.value)
+
+
+def test_documents_are_short_enough_for_a_probe_unless_they_are_given() -> None:
+    merged = longca.probe(causal_model, "causal_document", 96, vocab=24)
+    assert {finding["finding"] for finding in merged.rows} == {"leak"}
+    assert longca.probe(causal_model, "causal_document", 96, vocab=24, documents=[96]).ok
+
+
+def causal_model(ids: torch.Tensor) -> torch.Tensor:
+    """Sums the vectors of all tokens up to each: one document, whatever the mask says."""
+    vectors = torch.randn(24, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return vectors[ids].cumsum(0)

@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from longca.api.masks import build_mask
 from longca.api.takes import takes
 from longca.bench.plan.request import Number
@@ -18,7 +20,7 @@ from longca.probe.words import sentences, table_rows
 from longca.results.shown import Part, Shown
 from longca.text import parse_size
 
-SEQLEN = 192
+SEQLEN, DOCUMENTS = 192, 6
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class ProbeRequest:
     probes: int = 48  # tokens to change
     seed: int = 0
     params: Mapping[str, Number] | None = None
-    documents: Any = None
+    documents: Any = None  # lengths, or a file with them; six short ones by default
     png: str | Path | None = None
 
 
@@ -118,8 +120,17 @@ def _masks(request: ProbeRequest) -> list[Mask]:
 
 
 def _built(name: str, seqlen: int, request: ProbeRequest) -> Mask:
-    drawing = {"seed": request.seed, "documents": request.documents, "distribution": None, "packing": None}
-    mask = build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, **drawing)
+    drawing = {"seed": request.seed, "distribution": None, "packing": None}
+    mask = build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, documents=request.documents, **drawing)
     if not isinstance(mask, Mask):
         raise BadInput(f"{name} is a block pattern, which a model selects itself; probe takes masks of bands.")
+    if request.documents is None and mask.documents and len(mask.documents) == 1:  # usual documents are longer than a probe
+        short = short_documents(seqlen, request.seed)
+        return build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, documents=short, **drawing)  # type: ignore[return-value]
     return mask
+
+
+def short_documents(seqlen: int, seed: int) -> list[int]:
+    """Lengths of about six documents: the ends of some of the shares of a sequence are not ends of documents, whatever the seed."""
+    cuts = np.random.default_rng(seed).choice(np.arange(1, seqlen), size=min(DOCUMENTS, seqlen) - 1, replace=False)
+    return np.diff([0, *sorted(cuts.tolist()), seqlen]).tolist()

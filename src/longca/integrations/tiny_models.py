@@ -28,7 +28,7 @@ class PackedModel(torch.nn.Module):
 
 
 def tiny_model(name: str, attention: str, documents: Sequence[int], layers: int, vocab: int, window: int | None = None) -> PackedModel:
-    """Makes a model of a type of transformers, such as qwen3 or gpt_oss, with random weights; `window` counts keys, a row's own included."""
+    """Makes a model of a type of transformers, such as qwen3, with random weights; `window` counts keys, a row's own included."""
     try:
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError as error:
@@ -42,21 +42,23 @@ def tiny_model(name: str, attention: str, documents: Sequence[int], layers: int,
         config = AutoConfig.for_model(name, vocab_size=vocab, num_hidden_layers=layers, **SMALL, **NO_WORDS, **extra)
         config._attn_implementation = attention
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+        model = _in_fp64(AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval(), vocab)
     except Exception as error:  # whatever a model's code raises for sizes that it did not expect
-        why = str(error).partition(". ")[0].rstrip(".")
-        raise BadInput(f"transformers cannot make a tiny causal model of type {name!r} with attention {attention!r}: {short(why)}.") from error
+        why = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
+        what = f"a tiny causal model of type {name!r} with attention {attention!r}"
+        raise BadInput(f"transformers cannot make and call {what}: {short(why)}.") from error
     for parameter in model.parameters():
         if parameter.dim() > 1:  # larger weights than a model starts with, so that far keys change outputs clearly
             torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
-    return PackedModel(_in_fp64(model.eval(), vocab), documents)
+    return PackedModel(model, documents)
 
 
 def _in_fp64(model: torch.nn.Module, vocab: int) -> torch.nn.Module:
     """The model in fp64, which shows small effects; in fp32 if one of its operations has no fp64."""
-    try:
-        with torch.no_grad():
-            model.double()(input_ids=torch.arange(4)[None] % vocab, use_cache=False)
-    except RuntimeError:
-        return model.float()
+    ids = torch.arange(4)[None] % vocab
+    with torch.no_grad():
+        try:
+            model.double()(input_ids=ids, use_cache=False)
+        except RuntimeError:
+            model.float()(input_ids=ids, use_cache=False)
     return model

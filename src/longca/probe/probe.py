@@ -32,6 +32,7 @@ class Probed:
     expected: Bools  # [S, probes], the pairs that the mask allows
     seen: Floats
     findings: tuple[Finding, ...]
+    documents: int = 0  # of the mask
 
 
 def probe_ranks(factory: str, masks: Sequence[Mask], ranks: Sequence[int], vocab: int, probes: int, seed: int) -> list[Probed]:
@@ -142,7 +143,7 @@ def examine(masks: Sequence[Mask], parts: Sequence[Reading], args: dict[str, Any
     seen = np.where(forward.yes, 1.0, np.where(forward.no, 0.0, np.nan))
     expected = reach(setting.layers)[:, probes]
     rows = tuple(args["rows"]) if backward is not None else ()
-    return Probed(len(parts), tuple(probes), rows, expected, seen, tuple(found)), together
+    return Probed(len(parts), tuple(probes), rows, expected, seen, tuple(found), len(setting.documents)), together
 
 
 def _refuse(masks: Sequence[Mask], vocab: int, probes: int) -> None:

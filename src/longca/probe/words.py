@@ -15,7 +15,8 @@ MOST_NAMED = 3  # pairs or ranges in one sentence
 def sentences(probed: Probed, seqlen: int) -> list[str]:
     """What was examined and found on a number of ranks. Gradients that only repeat what outputs show are left out."""
     where = plural(probed.ranks, "rank")
-    looked = f"{len(probed.probes)} of {seqlen} tokens changed one by one"
+    packed = f"{plural(probed.documents, 'document')}, " if probed.documents else ""
+    looked = f"{packed}{len(probed.probes)} of {seqlen} tokens changed one by one"
     looked += (
         f", gradients of {plural(len(probed.rows), 'row')} read" if probed.rows else ", no gradients read (the model names no embedding)"
     )
