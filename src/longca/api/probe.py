@@ -119,18 +119,18 @@ def _masks(request: ProbeRequest) -> list[Mask]:
     return built * request.layers if len(built) == 1 else built
 
 
-def _built(name: str, seqlen: int, request: ProbeRequest) -> Mask:
-    drawing = {"seed": request.seed, "distribution": None, "packing": None}
-    mask = build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, documents=request.documents, **drawing)
+def _built(name: str, seqlen: int, request: ProbeRequest, documents: Any = None) -> Mask:
+    given = request.documents if documents is None else documents
+    drawing = {"seed": request.seed, "documents": given, "distribution": None, "packing": None}
+    mask = build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, **drawing)
     if not isinstance(mask, Mask):
         raise BadInput(f"{name} is a block pattern, which a model selects itself; probe takes masks of bands.")
-    if request.documents is None and mask.documents and len(mask.documents) == 1:  # usual documents are longer than a probe
-        short = short_documents(seqlen, request.seed)
-        return build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, documents=short, **drawing)  # type: ignore[return-value]
+    if given is None and mask.documents and len(mask.documents) == 1:  # the usual documents are longer than a probe
+        return _built(name, seqlen, request, short_documents(seqlen, request.seed))
     return mask
 
 
 def short_documents(seqlen: int, seed: int) -> list[int]:
-    """Lengths of about six documents: the ends of some of the shares of a sequence are not ends of documents, whatever the seed."""
+    """Lengths of six documents, or of as many as there are tokens."""
     cuts = np.random.default_rng(seed).choice(np.arange(1, seqlen), size=min(DOCUMENTS, seqlen) - 1, replace=False)
-    return np.diff([0, *sorted(cuts.tolist()), seqlen]).tolist()
+    return [int(length) for length in np.diff([0, *sorted(cuts), seqlen])]
