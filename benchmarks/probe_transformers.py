@@ -9,7 +9,10 @@ from pathlib import Path
 import longca
 from longca.errors import LongcaError
 
-TYPES = [
+TYPES = (
+    *("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "olmo2", "olmo3", "phi3", "gpt_oss"),
+    *("gpt2", "gpt_neox", "opt", "bloom", "falcon"),
+)
     "llama",
     "mistral",
     "qwen2",
