@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from longca.results.answers import STEPS, answers, closeness
+
 from longca.results.naming import rows
 from longca.results.problem import Pass
 from longca.results.record import Status

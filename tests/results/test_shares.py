@@ -1,9 +1,9 @@
 """Shares and points of figures come from the rows that a ranking counts."""
 
 import pytest
+from longca.results.answers import answers, shares_of_best
 
 from longca.results import naming, points
-from longca.results.answers import answers, shares_of_best
 from longca.results.ranking import rank_rows
 from longca.results.shares import compared
 from report.made import kernel, results_of
