@@ -60,12 +60,12 @@ def _position(kernel: str, group: Group) -> Position:
 
 def tables(groups: Groups, kernel: str) -> list[Table]:
     """A table per pass and setting in which the kernel is compared with another: a row per mask, a column per length."""
-    groups: dict[tuple[Pass, Setting], dict[Contest, Position]] = {}
+    by_setting: dict[tuple[Pass, Setting], dict[Contest, Position]] = {}
     for contest, position in positions(groups, kernel).items():
-        groups.setdefault((contest.pass_, contest.setting), {})[contest] = position
+        by_setting.setdefault((contest.pass_, contest.setting), {})[contest] = position
     return [
         _table(kernel, pass_, setting, group)
-        for (pass_, setting), group in groups.items()
+        for (pass_, setting), group in by_setting.items()
         if any(position.ratio is not None for position in group.values())
     ]
 

@@ -58,5 +58,5 @@ def _winner(group: Group, dense: DenseTimes, unit: SpeedUnit) -> str:
     masks = f" (n={len(group.ranking.masks)})" if len(group.ranking.masks) > 1 else ""
     equal = f" = {', '.join(f'{other.line}~' if other.noisy else other.line for other in others)}" if others else ""
     gains = [gain for record in best.records if (gain := dense.gain(group.first, record)) is not None]
-    gain = f" {median(gains):.3g}x" if gains else ""
-    return f"{best.line} {unit.text(best.tflops, best.noisy)}{gain}{masks}{equal}"
+    speedup = f" {median(gains):.3g}x" if gains else ""
+    return f"{best.line} {unit.text(best.tflops, best.noisy)}{speedup}{masks}{equal}"

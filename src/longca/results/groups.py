@@ -1,5 +1,5 @@
-"""Rows grouped once: each contest with its rows and its ranking. Page, Markdown, terminal, figures and `compare --kernel` read these groups,
-so that a statistic is computed once and is the same wherever it is shown."""
+"""Rows grouped once: each contest with its rows and its ranking. Page, Markdown, terminal, figures and `compare --kernel` read these
+groups, so that a statistic is computed once and is the same wherever it is shown."""
 
 from __future__ import annotations
 

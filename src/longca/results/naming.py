@@ -194,14 +194,6 @@ def simpler_mask(rows: Iterable[Row]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
-    """Rows by what they can be compared on."""
-    groups = defaultdict[Contest, list[Row]](list)
-    for row in named:
-        groups[row.contest].append(row)
-    return dict(groups)
-
-
 def cluster_name(cluster: str) -> str:
     """Returns the name that simulated records have for a cluster: of a file, its name without folder and ending."""
     return Path(cluster).stem if cluster.endswith(".toml") or "/" in cluster else cluster

@@ -135,7 +135,7 @@ class Entry:
 
     @cached_property
     def noisy(self) -> bool:
-        return any([record.noisy for record in self.records])
+        return any(record.noisy for record in self.records)
 
     @property
     def samples(self) -> int:
@@ -284,11 +284,6 @@ def _ranking(everyone: tuple[Entry, ...], shared: frozenset[str]) -> Ranking:
     out = [entry.out for entry in everyone if entry.out is not None]
     out += [_unshared(entry, standings[0]) for entry in timed if not shared <= entry.figures.keys()]
     return Ranking(everyone, tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
-
-
-def rank_rows(rows: Sequence[Row], kept: Collection[str] = ()) -> Ranking:
-    """The ranking of one contest."""
-    return rank(entries(rows, rows[0].record.problem.pass_), kept)
 
 
 def _unshared(entry: Entry, best: Standing) -> Out:
