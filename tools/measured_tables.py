@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from longca import masks
+from longca.results.groups import group_rows
 from longca.results.naming import Row, rows
 from longca.results.problem import Pass
 from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank

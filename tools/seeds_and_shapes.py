@@ -8,6 +8,7 @@ from statistics import median
 
 from measured_tables import PASSES, at_least, fastest_of, in_order, marked, named
 
+from longca.results.groups import group_rows
 from longca.results.naming import Contest, Row
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking, Standing

@@ -2,6 +2,7 @@
 
 from longca import masks
 from longca.results import naming
+from longca.results.groups import groups_of
 from report.made import kernel, make_record, results_of, split
 
 

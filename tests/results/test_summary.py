@@ -3,7 +3,6 @@
 from typing import Any
 
 from longca.report.terminal import fastest_tables, summary_tables
-from longca.results import naming
 from longca.results.export import to_markdown
 from longca.results.groups import groups_of
 from longca.results.summary import host_bound_note
@@ -19,7 +18,7 @@ def record(kernel: str, digest: str, tflops: float | None, **more: Any) -> Recor
 
 
 def fastest(records: list[Record], environments: Record | None = None) -> Any:
-    return fastest_tables(naming.rows(results_of(records, environments)))
+    return fastest_tables(groups_of(results_of(records, environments)))
 
 
 def rows(*records: Record) -> list[list[list[str]]]:
