@@ -121,7 +121,7 @@ def files() -> dict[str, list[str]]:
 def mentioned_in(path: str | Path) -> bool:
     """Returns whether a Python file may define masks: it uses `longca.mask`, under any name of the module. It is read, not imported."""
     try:
-        tree = ast.parse(Path(path).read_text())
+        tree = ast.parse(Path(path).read_text("utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError):  # importing it will tell
         return False
     for node in ast.walk(tree):
