@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from longca import masks
 from longca.results.doubts import without_doubtful
+from longca.results.metrics import flops_of
+from longca.results.problem import Pass
 from longca.results.reading import Results
 from longca.results.schema import decode_environments, decode_record
 from longca.results.schema2 import SCHEMA, converted
@@ -69,7 +72,14 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     if "tflops" in fields:  # a speed that a test chooses: as much work as it takes
         record["flops"] = round(fields["tflops"] * median * 1e9 * ranks)
     tflops = record["flops"] / ranks / median / 1e9
-    return record | {"ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
+    return record | {"area": _area(record), "ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
+
+
+def _area(record: Record) -> int:
+    """As many pairs as the work has."""
+    patterns = record["params"].get("heads", record["heads_kv"]) if masks.has_blocks(record["mask"]) else 1
+    one = flops_of(1, record["head_dim"], record["head_dim_v"], Pass(record["pass"]))
+    return round(record["flops"] * patterns / record["heads_q"] / one)
 
 
 def line(record: Record) -> str:
@@ -95,7 +105,7 @@ def results_of(records: Iterable[Record], environments: Record | None = None) ->
     """The records as they are read from journals, without writing one."""
     decoded = [decode_record(line(record | {"key": str(number)}).encode()) for number, record in enumerate(records)]
     facts = decode_environments(json.dumps(environments or {"e": ENVIRONMENT}).encode())
-    return Results(without_doubtful(decoded, facts), facts, homes={record.key: (0,) for record in decoded})
+    return Results(without_doubtful(decoded, facts, {}), facts, homes={record.key: (0,) for record in decoded})
 
 
 def blocks(name: str, samples: Any, heads: int = 8, **fields: Any) -> Record:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from longca.errors import BadInput
 
 
 def write_text(target: str | Path, text: str) -> Path:
-    """Writes a file; a folder that is not there, or a full disk, is one sentence."""
+    """Writes a file, beside the old one until it is complete; a folder that is not there, or a full disk, is one sentence."""
+    path = Path(target).resolve()
+    plain = path.is_file() or not path.exists()  # a pipe or a device is written as it is
+    fresh = path.with_name(f".{path.name}.new") if plain else path
     try:
-        Path(target).write_text(text, encoding="utf-8")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
     except OSError as error:
+        if plain:
+            with suppress(OSError):
+                fresh.unlink()
         raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
     return Path(target)

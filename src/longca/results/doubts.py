@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from longca.results import metrics
-from longca.results.record import Environment, Environments, Record, Status
+from longca.results.record import Environment, Environments, Masks, Record, Status
 
 ROUNDING = 1e-4  # relative: journals keep six digits
 
 
-def without_doubtful(records: Iterable[Record], environments: Environments) -> list[Record]:
+def without_doubtful(records: Iterable[Record], environments: Environments, masks: Masks) -> list[Record]:
     """The records, with the status `doubtful` where an `ok` cannot be believed."""
-    return [_marked(record, doubt(record, environments.get(record.env))) if record.ok else record for record in records]
+    names: dict[str, set[str]] = {}
+    for digest, name in masks:
+        names.setdefault(digest, set()).add(name)
+    reasons = (doubt(one, environments.get(one.env)) or _other_mask(one, masks, names) if one.ok else "" for one in (kept := list(records)))
+    return [_marked(record, reason) for record, reason in zip(kept, reasons, strict=True)]
 
 
 def _marked(record: Record, reason: str) -> Record:
@@ -37,8 +41,36 @@ def doubt(record: Record, environment: Environment | None) -> str:
     expected = metrics.tflops(record.flops / record.problem.ranks, times.median)
     if not _near(speed, expected):
         return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
+    if other := _other_work(record):
+        return other
     limit = _limit(record, environment)
     return metrics.too_fast(speed, limit, environment.name, record.problem.dtype) if environment and limit and speed > limit else ""
+
+
+def _other_work(record: Record) -> str:
+    """Why the work, the visible pairs and the length of a record contradict each other; empty where they do not."""
+    problem, built = record.problem, record.built
+    if not built.area:  # journals of an older schema may not say it
+        return ""
+    patterns = int(built.params.get("heads", problem.heads_kv)) if problem.is_pattern else 1
+    work = metrics.flops_of(built.area * problem.heads_q // patterns, problem.head_dim, problem.head_dim_v, problem.pass_)
+    if not _near(record.flops, work):
+        return f"its work of {record.flops:g} FLOPs is not that of its {built.area} visible pairs, {work:g}"
+    if built.area > patterns * built.seqlen_q * built.seqlen_k or problem.seqlen not in (built.seqlen_q, built.seqlen_k):
+        return f"a mask with {built.area} visible pairs is not one of {problem.seqlen} tokens"
+    return ""
+
+
+def _other_mask(record: Record, masks: Masks, names: Mapping[str, set[str]]) -> str:
+    """Why a record's mask is not the one that masks.jsonl has under its digest; empty where it is, or where the file lacks it."""
+    built, name = record.built, record.problem.mask
+    entry = masks.get((built.digest, name))
+    if entry is None:
+        others = names.get(built.digest, ())
+        return f"its mask is called {name}, and {' and '.join(sorted(others))} in masks.jsonl" if others else ""
+    if (entry.area, entry.seqlen_q, entry.seqlen_k) != (built.area or entry.area, built.seqlen_q, built.seqlen_k):
+        return f"its mask shows {built.area} pairs of {built.seqlen_q} tokens, and {entry.area} of {entry.seqlen_q} in masks.jsonl"
+    return ""
 
 
 def _limit(record: Record, environment: Environment | None) -> float | None:

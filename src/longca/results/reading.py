@@ -44,10 +44,11 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
         written = history(folder)
+        masks = {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
         counting = latest(written, environments)
         kept = set(map(id, counting))
-        results.replaced += without_doubtful([record for record in written if id(record) not in kept], environments)
-        own = without_doubtful(counting, environments)
+        results.replaced += without_doubtful([record for record in written if id(record) not in kept], environments, masks)
+        own = without_doubtful(counting, environments, masks)
         for record in own:
             earlier = records.pop(record.key, None)  # a later record also stands later
             if earlier is not None and earlier != record:  # a copy of a journal changes nothing
@@ -55,7 +56,7 @@ def read_all(folders: Iterable[str | Path]) -> Results:
             records[record.key] = record
             results.homes[record.key] = (*results.homes.get(record.key, ()), number)
         results.environments |= environments
-        results.masks |= {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
+        results.masks |= masks
     results.records = list(records.values())
     return results
 
