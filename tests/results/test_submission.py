@@ -35,6 +35,12 @@ def journal(folder: Path, *records: dict[str, Any], environment: dict[str, Any] 
     folder.mkdir()
     lines = [line(record | {"given": {}, "key": f"key{number}"}) for number, record in enumerate(records)]
     (folder / "results.jsonl").write_text("".join(lines))
+    kept = [
+        {"digest": one["mask_digest"], "mask": one["mask"], "seqlen_q": 8192, "seqlen_k": 8192, "area": one["area"], "bands": None}
+        for one in records
+        if one["status"] == "ok"
+    ]
+    (folder / "masks.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in kept))
     (folder / "env.json").write_text(json.dumps({"e": ENVIRONMENT | (environment or {})}))
     return folder
 

@@ -86,7 +86,7 @@ def hold_against(
         else ""
     )
     what = "replaced by this run" if known else "there was none; this run is stored as the baseline"
-    return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.{noisy}")
+    return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.{noisy if unsteady else ''}")
 
 
 def pin(run: Path, folder: Path) -> None:

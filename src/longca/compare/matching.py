@@ -51,7 +51,7 @@ def match(before: Sequence[Record], after: Sequence[Record]) -> Matches:
     )
 
 
-def apart(before: Sequence[Record], after: Sequence[Record]) -> dict[str, tuple[object, object]]:
+def differing_fields(before: Sequence[Record], after: Sequence[Record]) -> dict[str, tuple[object, object]]:
     """Of journals without a cell in common, the fields in which all their records differ, with a value of each; where there are none, the
     fields in which the first record differs from the one most like it."""
     facts = [[_facts(record) for record in side] for side in (before, after)]

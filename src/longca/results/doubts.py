@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from longca.results import metrics
 from longca.results.record import Environment, Environments, Masks, Record, Status
 
+NO_MASKS: Masks = MappingProxyType({})
 ROUNDING = 1e-4  # relative: journals keep six digits
 
 
-def without_doubtful(records: Iterable[Record], environments: Environments, masks: Masks) -> list[Record]:
-    """The records, with the status `doubtful` where an `ok` cannot be believed."""
+def without_doubtful(records: Iterable[Record], environments: Environments, masks: Masks = NO_MASKS) -> list[Record]:
+    """The records, with the status `doubtful` where an `ok` cannot be believed, or is not of the mask that masks.jsonl has."""
     names: dict[str, set[str]] = {}
     for digest, name in masks:
         names.setdefault(digest, set()).add(name)
-    reasons = (doubt(one, environments.get(one.env)) or _other_mask(one, masks, names) if one.ok else "" for one in (kept := list(records)))
-    return [_marked(record, reason) for record, reason in zip(kept, reasons, strict=True)]
+    return [
+        _marked(record, doubt(record, environments.get(record.env)) or _other_mask(record, masks, names)) if record.ok else record
+        for record in records
+    ]
 
 
 def _marked(record: Record, reason: str) -> Record:

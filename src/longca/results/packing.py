@@ -12,6 +12,7 @@ try:
 except ImportError:  # a Python that was built without liblzma; plain journals need none
     lzma = None  # type: ignore[assignment]
 
+DAMAGED = (EOFError,) if lzma is None else (EOFError, lzma.LZMAError)
 CHUNK, LONGEST_LINE = 1 << 22, 1 << 26  # bytes; the bands of a mask with 100,000 documents take a tenth of such a line
 
 
@@ -40,7 +41,7 @@ def read_bytes(path: Path) -> bytes:
             return _bounded(opened, file)
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}.") from error
-    except (EOFError, *([lzma.LZMAError] if lzma else [])) as error:
+    except DAMAGED as error:
         raise BadInput(f"cannot read {file}: it is damaged or incomplete; copy it again.") from error
 
 

@@ -79,12 +79,18 @@ def history(folder: str | Path) -> list[Record]:
 def latest(written: Iterable[Record], environments: Environments) -> list[Record]:
     """Of records that measure the same, the last one, at the place of the first: a kernel that was edited has another key, and yet its
     new record replaces the old one."""
-    same: dict[Identity, Record] = {}
-    newest: dict[str, Record] = {}
-    for record in written:
-        environment = environments.get(record.env)
-        same[environment and environment.device, identity(as_planned(record))] = newest[record.key] = record
-    return [record for record in same.values() if record is newest[record.key]]
+    every = list(written)
+    newest = {record.key: record for record in every}
+    return [own[-1] for own in by_work(every, environments).values() if own[-1] is newest[own[-1].key]]
+
+
+def by_work(records: Iterable[Record], environments: Environments) -> dict[Identity, list[Record]]:
+    """Records by what they measure on which device, in their order."""
+    devices = {name: environment.device for name, environment in environments.items()}
+    same: dict[Identity, list[Record]] = {}
+    for record in records:
+        same.setdefault((devices.get(record.env), identity(as_planned(record))), []).append(record)
+    return same
 
 
 def replaced(written: Sequence[Record], environments: Environments, keys: Collection[str]) -> list[Record]:
