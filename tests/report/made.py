@@ -40,13 +40,14 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     """An ok record with these samples, or with None one that was not measured."""
     record: Record = {
         "schema": SCHEMA, "key": "", "level": "kernel", "kernel": "fa4", "variant": "bands", "asked": "fa4", "backward_kind": "functional",
-        "mask": "causal", "params": {}, "mask_digest": "d", "seed": 0, "seqlen": 8192, "seqlen_q": 8192, "seqlen_k": 8192, "heads_q": 64,
+        "mask": "causal", "params": {}, "mask_digest": "d", "seed": 0, "seqlen": 8192, "heads_q": 64,
         "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16", "deterministic": False, "grad": True, "pass": "fwd",
         "status": "ok", "reason": "", "area": 33558528, "flops": FLOPS, "build_ms": 0.5, "plan_ms": 2.0,
         "check": {"out": {"error": 1e-4, "allowed": 3e-4}}, "ms": None, "noisy": False, "call_ms": 0.1, "host_bound": False,
         "tflops": None, "mfu": None, "peak_gib": 1.5, "clock_mhz": 1980, "watts": 600.0, "joules": None, "compile_ms": 900.0, "env": "e",
     }  # fmt: skip
     record |= {"key": json.dumps(fields, sort_keys=True)} | fields
+    record |= {name: fields.get(name, record["seqlen"]) for name in ("seqlen_q", "seqlen_k")}
     record.setdefault("given", {"params": record["params"], "grad": record["grad"] and record["pass"] == "fwd"})
     if samples is None:
         nothing = (
@@ -71,6 +72,8 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     ranks = record.get("ranks") or 1
     if "tflops" in fields:  # a speed that a test chooses: as much work as it takes
         record["flops"] = round(fields["tflops"] * median * 1e9 * ranks)
+    if "area" in fields:
+        record["flops"] = round(fields["area"] * FLOPS / _area(record | {"flops": FLOPS}))
     tflops = record["flops"] / ranks / median / 1e9
     return record | {"area": _area(record), "ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
 

@@ -80,13 +80,9 @@ def hold_against(
         return Against(f"baseline {name}: this run is not stored, because {why}; {kept}.", ok=False)
     pin(run, folder)
     unsteady = sum(map(is_unsteady, timed := [record for record in records if record.ok]))
-    noisy = (
-        f" {unsteady} of {plural(len(timed), 'time')} {'is' if unsteady == 1 else 'are'} unsteady, so later runs are unclear there: renew it from a quiet machine."
-        if unsteady
-        else ""
-    )
+    noisy = f" warning: {unsteady} of {plural(len(timed), 'time')} are unsteady, so verdicts there will be UNCLEAR." if unsteady else ""
     what = "replaced by this run" if known else "there was none; this run is stored as the baseline"
-    return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.{noisy if unsteady else ''}")
+    return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.{noisy}")
 
 
 def pin(run: Path, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,12 +11,13 @@ from longca.errors import BadInput
 
 def write_text(target: str | Path, text: str) -> Path:
     """Writes a file, beside the old one until it is complete; a folder that is not there, or a full disk, is one sentence."""
-    path = Path(target).resolve()
-    plain = path.is_file() or not path.exists()  # a pipe or a device is written as it is
-    fresh = path.with_name(f".{path.name}.new") if plain else path
+    plain = Path(target).is_file() or not Path(target).exists()  # a pipe or a device is written as it is
+    path = Path(target).resolve() if plain else Path(target)
+    fresh = path.with_name(f".longca-{os.getpid()}.new") if plain else path
     try:
         fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        if plain:
+            fresh.replace(path)
     except OSError as error:
         if plain:
             with suppress(OSError):

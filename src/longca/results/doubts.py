@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from longca.errors import LongcaError
 from longca.results import metrics
+from longca.results.problem import Problem
 from longca.results.record import Environment, Environments, Masks, Record, Status
 
 NO_MASKS: Masks = MappingProxyType({})
@@ -60,8 +63,8 @@ def _other_work(record: Record) -> str:
     work = metrics.flops_of(built.area * problem.heads_q // patterns, problem.head_dim, problem.head_dim_v, problem.pass_)
     if not _near(record.flops, work):
         return f"its work of {record.flops:g} FLOPs is not that of its {built.area} visible pairs, {work:g}"
-    if built.area > patterns * built.seqlen_q * built.seqlen_k or problem.seqlen not in (built.seqlen_q, built.seqlen_k):
-        return f"a mask with {built.area} visible pairs is not one of {problem.seqlen} tokens"
+    if problem.seqlen not in (built.seqlen_q, built.seqlen_k):
+        return f"it is of {problem.seqlen} tokens, and its mask of {built.seqlen_q}"
     return ""
 
 
@@ -71,10 +74,20 @@ def _other_mask(record: Record, masks: Masks, names: Mapping[str, set[str]]) -> 
     entry = masks.get((built.digest, name))
     if entry is None:
         others = names.get(built.digest, ())
-        return f"its mask is called {name}, and {' and '.join(sorted(others))} in masks.jsonl" if others else ""
+        renamed = others and record.problem.documents is None and _digest(record.problem.every_pass) != built.digest
+        return f"its mask is called {name}, and {' and '.join(sorted(others))} in masks.jsonl" if renamed else ""
     if (entry.area, entry.seqlen_q, entry.seqlen_k) != (built.area or entry.area, built.seqlen_q, built.seqlen_k):
         return f"its mask shows {built.area} pairs of {built.seqlen_q} tokens, and {entry.area} of {entry.seqlen_q} in masks.jsonl"
     return ""
+
+
+@lru_cache(maxsize=1024)
+def _digest(problem: Problem) -> str:
+    """The digest of the mask that the problem names; empty where it cannot be built here. Older journals keep one name of equal masks."""
+    try:
+        return problem.build_mask().digest
+    except (LongcaError, TypeError, KeyError, ValueError, OverflowError):
+        return ""
 
 
 def _limit(record: Record, environment: Environment | None) -> float | None:

@@ -75,11 +75,9 @@ def problems(folder: str | Path) -> list[str]:
         if record.status is Status.DOUBTFUL:
             place = f"{record.label} on {record.problem.mask}, {record.problem.seqlen} tokens, {record.problem.pass_}"
             found.append(f"the record of {place} cannot be believed: {record.reason}; measure it again.")
-    lacking = {(record.built.digest, record.problem.mask) for record in records if record.ok} - results.masks.keys()
-    if lacking:
-        found.append(
-            f"masks.jsonl lacks {', '.join(sorted({name for _, name in lacking}))} of some records; copy it from the run's folder."
-        )
+    digests = {digest for digest, _ in results.masks}
+    if lacking := sorted({record.problem.mask for record in records if record.ok and record.built.digest not in digests}):
+        found.append(f"masks.jsonl lacks the masks of some records ({', '.join(lacking)}); copy the file from the folder of the run.")
     if forged := sorted({entry.mask for entry in results.masks.values() if entry.bands and _digest(entry) != entry.digest}):
         found.append(f"masks.jsonl has other pairs than the digest says for {', '.join(forged)}; offer the file that `longca run` wrote.")
     for name in dict.fromkeys(record.env for record in records):
