@@ -73,16 +73,21 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     if "tflops" in fields:  # a speed that a test chooses: as much work as it takes
         record["flops"] = round(fields["tflops"] * median * 1e9 * ranks)
     if "area" in fields:
-        record["flops"] = round(fields["area"] * FLOPS / _area(record | {"flops": FLOPS}))
+        record["flops"] = fields["area"] * _pair_work(record)[0] // _pair_work(record)[1]
     tflops = record["flops"] / ranks / median / 1e9
     return record | {"area": _area(record), "ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
 
 
+def _pair_work(record: Record) -> tuple[int, int]:
+    """The work of a visible pair over all query heads, and over how many patterns pairs are counted."""
+    patterns = record["params"].get("heads", record["heads_kv"]) if masks.has_blocks(record["mask"]) else 1
+    return record["heads_q"] * flops_of(1, record["head_dim"], record["head_dim_v"], Pass(record["pass"])), patterns
+
+
 def _area(record: Record) -> int:
     """As many pairs as the work has."""
-    patterns = record["params"].get("heads", record["heads_kv"]) if masks.has_blocks(record["mask"]) else 1
-    one = flops_of(1, record["head_dim"], record["head_dim_v"], Pass(record["pass"]))
-    return round(record["flops"] * patterns / record["heads_q"] / one)
+    work, patterns = _pair_work(record)
+    return round(record["flops"] * patterns / work)
 
 
 def line(record: Record) -> str:
