@@ -158,7 +158,7 @@ def test_the_share_of_the_limit(write: Write) -> None:
     touched = sum(16 * min(8192, 128 * ((16 * row + 15) // 128 + 1)) for row in range(8192 // 16))
     limit = masks.build("causal", 8192).area / touched
     entry = next(entry for entry in setting_of(write("limit", made))["matrix"] if entry["panel"] == "causal")
-    assert entry["limit"] == pytest.approx(0.5 / limit)
+    assert entry["limit"] == pytest.approx(masks.build("causal", 8192).area / 8192**2 / limit)
 
 
 def test_a_mask_that_is_another_one_at_some_length_counts_as_that() -> None:
