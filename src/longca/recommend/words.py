@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from longca.errors import LongcaError
 from longca.kernels import registry
+from longca.lengths import cut_note
 from longca.recommend.answer import Answer, Choice, ModelNote, Pair
 from longca.recommend.commands import CLUSTER, ask_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
@@ -125,7 +126,8 @@ def _table(answer: Answer, best: Choice) -> Table:
 def _caveats(answer: Answer, best: Choice) -> list[str]:
     """What to know about the times, the most important first."""
     question, ways = answer.question, answer.ways
-    caveats = [*_scaled(answer), *_simulated(question, best), *_model(question, answer.model)]
+    cut = [f"{note}." for note in cut_note(question.problem.documents or (), [question.problem.seqlen])]
+    caveats = [*cut, *_scaled(answer), *_simulated(question, best), *_model(question, answer.model)]
     if question.calls_per_plan is not None:
         caveats.append(f"times include planning, divided by {plural(question.calls_per_plan, 'call')}.")
     elif question.has_documents and ways[0].plan_ms:
