@@ -11,9 +11,8 @@ from longca.cli import main
 from longca.compare.journals import compare
 from longca.errors import BadInput
 from longca.recommend.question import Question
-from longca.recommend.rank import recommend
+from longca.recommend.rank import NO_RECORD, recommend
 from longca.recommend.shipped import load
-from longca.recommend.table import NO_RECORD
 from longca.results.ranking import PRACTICAL
 from longca.simulate.cluster import find, to_toml
 from longca.text import parse_memory, shortest_memory

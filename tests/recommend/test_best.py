@@ -15,8 +15,8 @@ from journals import Write
 from longca.cli import main
 from longca.errors import BadInput
 from longca.recommend import shipped
+from longca.recommend.rank import NO_RECORD, NoRecord, table
 from longca.recommend.shipped import load
-from longca.recommend.table import NO_RECORD, NoRecord, table
 from longca.results.merge import pack
 from longca.results.problem import Pass
 from report.made import Record, around, blocks, kernel, split

@@ -9,7 +9,7 @@ import longca
 from journals import Write
 from longca.cli import main
 from longca.errors import BadInput
-from longca.recommend.table import NO_RECORD
+from longca.recommend.rank import NO_RECORD
 from report.made import around, kernel
 
 Captured = pytest.CaptureFixture[str]

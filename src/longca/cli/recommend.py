@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def _answer(args: argparse.Namespace) -> int:
     from longca.api.recommend import recommend
     from longca.recommend.match import SeveralDevices
-    from longca.recommend.table import NO_RECORD
+    from longca.recommend.rank import NO_RECORD
 
     try:
         recommendation = recommend(**_typed(args))
@@ -109,7 +109,7 @@ def _typed(args: argparse.Namespace) -> dict[str, Any]:
 
 def _export_table(args: argparse.Namespace) -> int:
     from longca.api.recommend import every_answer
-    from longca.recommend.table import NO_RECORD
+    from longca.recommend.rank import NO_RECORD
 
     if not args.export or args.code or args.json:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
