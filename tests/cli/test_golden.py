@@ -72,8 +72,6 @@ def recommend(write: Write) -> None:
     write("simulated", [split("usp", 1.0, simulated="h100-ib")])
     packed = ["recommend", "--mask", "causal_document", "--results", "made"]
     causal = ["recommend", "--mask", "causal", "--results", "causal"]
-        ["recommend", "--mask", mask, "--results", folder] for mask, folder in (("causal_document", "made"), ("causal", "causal"))
-    )
     many = ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "64", "--results", "simulated"]
     for code, words in (
         (0, [*packed, "--seqlen", "8K"]),

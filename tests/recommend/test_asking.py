@@ -97,14 +97,6 @@ def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(w
     assert signature(compare).parameters["threshold"].default == PRACTICAL
 
 
-def test_kernels_that_refuse_the_shape_say_so_where_no_other_was_measured(write: Write, capsys: Captured) -> None:
-    assert asked(write("made", [kernel("fa4:bands", around(1.0)), kernel("fa3", around(1.0))]), "--head-dim", "512") == NO_RECORD
-    said = capsys.readouterr().out
-    assert said.startswith("no kernel that was measured can be recommended.\n")
-    assert said.count(" unsupported ") == 2
-    assert "\nto measure it: longca run " in said
-
-
 @pytest.mark.parametrize(("base", "variant", "again"), [("fa4", "blocks", "fa4:blocks"), ("mine", "fast", "mine")])
 def test_the_variant_that_won_is_measured_again(write: Write, capsys: Captured, base: str, variant: str, again: str) -> None:
     """Of a kernel that is not here nobody knows whether its variant can be asked for."""

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", nargs="+", metavar="DIR", help="use your own journals, or folders of them, instead of LongCA's")
     add_plugins(parser, "masks of your own")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--details", action="store_true", help="also print all caveats, the records, and why other kernels are excluded")
+    output.add_argument("--details", action="store_true", help="also print the records, and why other kernels are excluded")
     output.add_argument("--code", action="store_true", help="print only Python code that uses the answer")
     output.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument(

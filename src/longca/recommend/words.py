@@ -132,7 +132,7 @@ def _caveats(answer: Answer, best: Choice) -> list[str]:
     if question.calls_per_plan is not None:
         caveats.append(f"times include planning, divided by {plural(question.calls_per_plan, 'call')}.")
     elif question.has_documents and ways[0].plan_ms:
-        caveats.append("times do not include planning (--calls-per-plan).")
+        caveats.append("times do not include the planning that new documents need (--calls-per-plan).")
     if question.has_documents and answer.masks == 1 and not question.problem.documents and not best.simulated:
         caveats.append(f"documents of one seed ({answer.seeds[0]}); --lengths asks for your own.")
     few = [way for way in ways if way.samples < ENOUGH_SAMPLES and not way.simulated]
