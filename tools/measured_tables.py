@@ -13,9 +13,10 @@ from pathlib import Path
 from statistics import median
 
 from longca import masks
-from longca.results.naming import Row, contests, rows
+from longca.results.groups import group_rows
+from longca.results.naming import Row, rows
 from longca.results.problem import Pass
-from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank, rank_rows
+from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank
 from longca.results.reading import Results, read
 from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
@@ -65,8 +66,8 @@ def fastest_of(ranking: Ranking) -> str:
 def fastest() -> str:
     """The fastest kernels per mask and length: forward, then backward; kernels that are as fast stand beside it."""
     cells: dict[tuple[str, Pass, int], str] = {}
-    for contest, own in contests(named("h200/paper-kernel")).items():
-        ranking = rank_rows(own)
+    for group in group_rows(named("h200/paper-kernel")).measured:
+        contest, ranking = group.contest, group.ranking
         if ranking.best:
             cells[contest.mask_name, contest.pass_, contest.seqlen] = fastest_of(ranking)
     table = [

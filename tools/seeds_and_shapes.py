@@ -8,9 +8,10 @@ from statistics import median
 
 from measured_tables import PASSES, at_least, fastest_of, in_order, marked, named
 
-from longca.results.naming import Contest, Row, contests
+from longca.results.groups import group_rows
+from longca.results.naming import Contest, Row
 from longca.results.problem import Pass
-from longca.results.ranking import Ranking, Standing, rank_rows
+from longca.results.ranking import Ranking, Standing
 from longca.results.record import Record, Status
 from longca.results.tables import format_figure, markdown_table
 from longca.text import format_dims, format_heads, format_size
@@ -113,9 +114,9 @@ def windows() -> str:
     """Per pass and length the fastest kernels by the window, and milliseconds of the fastest."""
     found: dict[tuple[Pass, int], dict[int, Ranking]] = {}
     for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.problem.mask == WINDOW_MASK]):
-        for contest, own in contests(row_set).items():
-            window = int(own[0].record.built.params.get("w", USUAL_WINDOW))
-            found.setdefault((contest.pass_, contest.seqlen), {})[window] = rank_rows(own)
+        for group in group_rows(row_set).measured:
+            window = int(group.first.record.built.params.get("w", USUAL_WINDOW))
+            found.setdefault((group.contest.pass_, group.contest.seqlen), {})[window] = group.ranking
     sizes = sorted({window for own in found.values() for window in own})
     table = [
         [pass_.value, format_size(seqlen), *(_with_ms(own[window]) for window in sizes)]
@@ -140,7 +141,7 @@ def _of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
 
 
 def _rankings(rows: Iterable[Row]) -> dict[Place, Ranking]:
-    found = {_place(contest): rank_rows(own) for contest, own in contests(rows).items()}
+    found = {_place(group.contest): group.ranking for group in group_rows(rows).measured}
     order = in_order({mask for mask, _, _ in found})
     places = sorted(found, key=lambda place: (order.index(place[0]), PASSES.index(place[1]), place[2]))
     return {place: found[place] for place in places}

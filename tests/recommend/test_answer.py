@@ -16,9 +16,8 @@ from longca.recommend.answer import Answer
 from longca.recommend.question import Question
 from longca.recommend.rank import NO_RECORD, recommend, table
 from longca.recommend.shipped import load
-from longca.results.naming import contests, rows
+from longca.results.groups import groups_of
 from longca.results.problem import Pass
-from longca.results.ranking import rank_rows
 from report.made import Record, around, blocks, kernel, make_record, split
 
 ROOT = Path(__file__).parents[2]
@@ -301,14 +300,14 @@ def test_it_is_the_ranking_of_the_shipped_results(pass_: Pass) -> None:
     """An answer has the order and the excluded kernels of the same contest on the page, and excludes kernels that have records of the
     other pass only."""
     shipped = load(ROOT / "results" / "h200" / "paper-kernel")
-    for contest, group in contests(rows(shipped)).items():
+    for group in groups_of(shipped).measured:
+        contest, ranking = group.contest, group.ranking
         if contest.pass_ is not pass_ or contest.mask_name not in ("causal", "causal_document", "share_question"):
             continue
         found = recommend(Question.parse(contest.mask_name, contest.seqlen, pass_=pass_.value), shipped)
-        ranking = rank_rows(group)
         assert [choice.name for choice in found.choices] == [standing.line for standing in ranking.standings]
         assert [choice.tflops for choice in found.choices] == [standing.tflops for standing in ranking.standings]
-        here = {row.record.label for row in group}
+        here = {row.record.label for row in group.rows}
         assert tuple(out for out in found.out if out.line in here) == ranking.out
         has_no_forward = {"band_cute": "not measured"} if pass_ is Pass.FWD and "band_cute" not in here else {}
         assert {out.line: out.status for out in found.out if out.line not in here} == has_no_forward

@@ -167,7 +167,7 @@ def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
         more = plan_ms / calls_per_plan
         times = {"ms": figure.ms + more, "p20": figure.p20 + more, "p80": figure.p80 + more}
         figures[digest] = replace_fields(figure, **times, tflops=figure.tflops * figure.ms / (figure.ms + more), mfu=None)
-    return replace_fields(entry, figures=figures)
+    return replace(entry, figures=figures)
 
 
 def _pair(parts: Sequence[Sequence[Entry]], ranking: Ranking, context: _Context) -> Pair | None:
