@@ -15,7 +15,7 @@ from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
 from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question, parse_fields
-from longca.recommend.table import NoRecord, table
+from longca.recommend.rank import NoRecord, table
 from longca.results.naming import cluster_name
 from longca.results.reading import Results
 from longca.results.shown import Part, Shown
