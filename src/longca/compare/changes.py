@@ -15,9 +15,10 @@ def changes(results: Results) -> list[Cell]:
     everything = [*results.replaced, *results.records]
     written = by_work(everything, results.environments)
     replaced = set(map(id, results.replaced))
+    dates = {name: environment.date or "" for name, environment in results.environments.items()}
     pairs = []
     for several in written.values():
-        own = sorted(several, key=lambda record: (results.environment(record).date or "", record.versions is not None))
+        own = sorted(several, key=lambda record: (dates.get(record.env, ""), record.versions is not None))
         if len(own) > 1 and id(own[-1]) not in replaced:
             pairs.append((own[-2], own[-1]))
     return judge(pairs, PRACTICAL)

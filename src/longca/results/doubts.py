@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from longca.errors import LongcaError
+from longca.masks import has_blocks
 from longca.results import metrics
 from longca.results.problem import Problem
 from longca.results.record import Environment, Environments, Masks, Record, Status
@@ -59,7 +60,7 @@ def _other_work(record: Record) -> str:
     problem, built = record.problem, record.built
     if not built.area:  # journals of an older schema may not say it
         return ""
-    patterns = int(built.params.get("heads", problem.heads_kv)) if problem.is_pattern else 1
+    patterns = int(built.params.get("heads", problem.heads_kv)) if _has_blocks(problem.mask) else 1
     work = metrics.flops_of(built.area * problem.heads_q // patterns, problem.head_dim, problem.head_dim_v, problem.pass_)
     if not _near(record.flops, work):
         return f"its work of {record.flops:g} FLOPs is not that of its {built.area} visible pairs, {work:g}"
@@ -79,6 +80,9 @@ def _other_mask(record: Record, masks: Masks, names: Mapping[str, set[str]]) -> 
     if (entry.area, entry.seqlen_q, entry.seqlen_k) != (built.area or entry.area, built.seqlen_q, built.seqlen_k):
         return f"its mask shows {built.area} pairs of {built.seqlen_q} tokens, and {entry.area} of {entry.seqlen_q} in masks.jsonl"
     return ""
+
+
+_has_blocks = cache(has_blocks)  # a journal has few masks
 
 
 @lru_cache(maxsize=1024)
