@@ -16,7 +16,7 @@ from tempfile import mkdtemp
 from longca.api.compare import parse_threshold
 from longca.compare import journals
 from longca.compare.journals import Comparison
-from longca.compare.verdicts import is_unsteady
+from longca.compare.verdicts import is_too_noisy
 from longca.errors import BadInput
 from longca.plugins import NAME
 from longca.results.files import journals_below
@@ -79,8 +79,8 @@ def hold_against(
         kept = "the old one is kept" if known else "there is none yet"
         return Against(f"baseline {name}: this run is not stored, because {why}; {kept}.", ok=False)
     pin(run, folder)
-    unsteady = sum(map(is_unsteady, timed := [record for record in records if record.ok]))
-    noisy = f" warning: {unsteady} of {plural(len(timed), 'time')} are unsteady, so verdicts there will be UNCLEAR." if unsteady else ""
+    noisy_times = sum(map(is_too_noisy, timed := [record for record in records if record.ok]))
+    noisy = f" warning: {noisy_times} of {plural(len(timed), 'time')} are noisy, so verdicts there will be UNCLEAR." if noisy_times else ""
     what = "replaced by this run" if known else "there was none; this run is stored as the baseline"
     return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.{noisy}")
 
