@@ -13,22 +13,6 @@ TYPES = (
     *("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "olmo2", "olmo3", "phi3", "gpt_oss"),
     *("gpt2", "gpt_neox", "opt", "bloom", "falcon"),
 )
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "gemma2",
-    "gemma3_text",
-    "olmo2",
-    "olmo3",
-    "phi3",
-    "gpt_oss",
-    "gpt2",
-    "gpt_neox",
-    "opt",
-    "bloom",
-    "falcon",
-]
 ATTENTIONS = ("eager", "sdpa", "longca")
 OUT = Path("results/probe/transformers.jsonl")
 
