@@ -12,7 +12,7 @@ from longca.kernels import inputs
 from longca.kernels import registry as kernels
 from longca.parallel import registry
 from longca.parallel.comm.local import World
-from longca.parallel.functional import whole_heads
+from longca.parallel.primitives.program import whole_heads
 from longca.processes.pool import Pool
 from parallel.running import case_of, mask_of, plain_inputs, plan_if_taken, plan_of
 
