@@ -9,14 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
-import longca
-from longca import masks, parallel
-from longca.errors import BadInput
 from longca.kernels import registry as kernels
-from longca.masks import Mask
-from longca.parallel import functional, registry
+from longca.parallel import registry
 from longca.parallel.comm import distributed
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longca import masks, parallel
+from longca import masks
 from longca.errors import Refused
 from longca.kernels import block_selection
 from longca.kernels.block_lists import block_size

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longca import masks, parallel
+from longca import masks
 from longca.masks import Mask
 from longca.parallel import ranges
 from longca.parallel.document_groups import SLACK, documents_of, groups_of

@@ -150,7 +150,7 @@ def test_tensors_that_do_not_fit_are_one_sentence() -> None:
     "settings",
     [
         {},
-        {"method": "ring_p2p"},
+        {"method": "ring_p2p", "sinks": True},
         {"method": "hybrid_dcp"},
         {"method": "mesh"},
         {"method": "usp", "grid": "2x2", "sinks": True},
@@ -173,7 +173,8 @@ def test_layers_with_different_masks_share_one_partition(pool: Pool, method: str
 
 def test_wrong_use_is_told_on_every_rank_and_nothing_hangs(pool: Pool) -> None:
     sentences = {
-        "another plan": "this plan has sharded nothing",
+        "another plan": "sharded by another plan",
+        "nothing sharded": "this plan has sharded nothing",
         "labels of another plan": "sharded by another plan",
         "twice": "sharded already",
         "short": "this rank has 25 tokens",

@@ -178,6 +178,8 @@ class Plan(Handled):
         sinks: torch.Tensor | None, return_lse: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
         refuse_tensors(q, k, v, batched=True)
+        for x in (q, k, v):
+            batch.refuse_other(x, self.digest)
         sinks = _repeated(checked_sinks(sinks, q), entries)
         q, k, v = _folded(q, k, v)
         backward = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
