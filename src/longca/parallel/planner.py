@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
@@ -54,6 +54,7 @@ class Planner:
         usual = chosen.default_options(case.group, self.ranks, self.ranks_per_node) if self.ranks_per_node else {}
         laid_out = Grid.parse(grid) if grid else chosen.default_grid(case, self.ranks, self.ranks_per_node or 1)
         given: dict[str, Any] = {"grid": laid_out, "options": usual | dict(options or {}), "kernel": kernel or BEST}
+        case = replace(case, backward=False)  # whether there is a backward is known at the call, which refuses a kernel that has none
         heaviest = max(masks, key=lambda name: weights[name] * masks[name].area // masks[name].heads)
         first = make_plan(chosen, masks[heaviest], case, self.ranks, **given)
         shards = chosen.partition([(masks[name], weights[name]) for name in masks], first.grid) if len(masks) > 1 else first.shards
