@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -88,37 +87,6 @@ def published() -> str:
         table.append([mask, "H100", *(_theirs([theirs[mask, kernel, p.value] for p in passes]) for kernel in PUBLISHED), ""])
         table.append(["", "H200", *(_both(own[kernel]) for kernel in PUBLISHED), " / ".join(f"{r.label} {figure(r)}" for r in beyond)])
     return markdown_table(["mask", "", *PUBLISHED, "best newer kernel"], table)
-
-
-def published_sparse() -> str:
-    """Published H100 forwards on uniform blocks, and below them ours: of the same kernel, and of the fastest one."""
-    ours: dict[tuple[int, float], dict[str, str]] = {}
-    best: dict[tuple[int, float], Record] = {}
-    for record in _timed("h200/paper-sparse"):
-        if (record.problem.mask, record.problem.seqlen, record.problem.heads_kv, record.problem.pass_) == (
-            "uniform_block",
-            LONG,
-            8,
-            Pass.FWD,
-        ) and record.problem.source == "random":
-            place = int(record.built.params["b"]), float(record.built.params["ratio"])
-            ours.setdefault(place, {})[record.kernel] = figure(record)
-            best[place] = max(best.get(place, record), record, key=_speed)
-    for row in _peers():
-        if row["mask"] == "uniform_block" and row["kernel"] == "fa2_sparse" and row["pass"] == Pass.FWD.value:
-            params = json.loads(row["params"])
-            ours[params["b"], params["ratio"]]["fa2_sparse"] = marked(
-                f"{float(row['tflops']):.0f}", row["noisy"] == "1", int(row["samples"])
-            )
-    with (ROOT / "results/published/h100_sparse.csv").open() as file:
-        theirs = list(csv.DictReader(file))
-    table = []
-    for kernel, block in dict.fromkeys((row["kernel"], int(row["block"])) for row in theirs):
-        own = {float(row["ratio"]): row["tflops"] for row in theirs if (row["kernel"], int(row["block"])) == (kernel, block)}
-        table.append([kernel, str(block), "H100", *own.values()])
-        table.append(["", "", "H200", *(ours[block, ratio].get(kernel, "-") for ratio in own)])
-        table.append(["", "", "H200, fastest", *(f"{best[block, ratio].label} {figure(best[block, ratio])}" for ratio in own)])
-    return markdown_table(["kernel", "block", "", "kept .2", "kept .5", "kept .8"], table)
 
 
 def _theirs(pair: Sequence[dict[str, str]]) -> str:
@@ -220,10 +188,6 @@ def simulation_error() -> str:
     return markdown_table(["masks", "figures", "median error", "9 of 10 within", "most"], table)
 
 
-def nearest_answers() -> str:
-    return (ROOT / "results/h200/nearest_answers.txt").read_text().strip()
-
-
 def _published() -> list[dict[str, str]]:
     with (ROOT / "results/published/h100_kernels.csv").open() as file:
         return list(csv.DictReader(file))
@@ -265,7 +229,7 @@ def _ms(record: Record) -> float:
 
 
 TABLES = {
-    "fastest": fastest, "published": published, "published-sparse": published_sparse, "peers": peers, "sparse-pays": sparse_pays,
+    "fastest": fastest, "published": published, "peers": peers, "sparse-pays": sparse_pays,
     "planning": planning, "methods": methods,
-    "simulation-error": simulation_error, "nearest-answers": nearest_answers,
+    "simulation-error": simulation_error,
 }  # fmt: skip

@@ -188,10 +188,10 @@ def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path
 
 
 def test_slow_speeds_are_drawn_in_gflops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [named("torch", seqlen=n, tflops=n / 1e5) for n in (1024, 4096)]
+    made = [named("torch", seqlen=n, tflops=n / 1e4) for n in (1024, 4096)]
     figure = drawn(made, tmp_path, monkeypatch)["speed"]
     [(_, speeds)] = lines(figure.axes[0])
-    assert speeds == pytest.approx([10.24, 40.96])
+    assert speeds == pytest.approx([102.4, 409.6])
     assert "GFLOP/s" in said(figure)
 
 

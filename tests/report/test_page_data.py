@@ -153,11 +153,12 @@ def test_masks_with_the_most_lengths_come_first() -> None:
 def test_the_share_of_the_limit(write: Write) -> None:
     """The limit of a causal mask: its area over that of the tiles it touches (16 tokens of 8 heads, 128 keys), times the dense speed."""
     digest = masks.build("causal", 8192).digest
-    made = [kernel("fa3", around(1.0), "fwd", mask="full", mask_digest="full"), kernel("fa3", around(2.0), "fwd", mask_digest=digest)]
+    made = [kernel("fa3", around(4.0), "fwd", mask="full", mask_digest="full", area=8192**2)]
+    made.append(kernel("fa3", around(4.0), "fwd", mask_digest=digest, area=masks.build("causal", 8192).area))
     touched = sum(16 * min(8192, 128 * ((16 * row + 15) // 128 + 1)) for row in range(8192 // 16))
     limit = masks.build("causal", 8192).area / touched
     entry = next(entry for entry in setting_of(write("limit", made))["matrix"] if entry["panel"] == "causal")
-    assert entry["limit"] == pytest.approx(0.5 / limit)
+    assert entry["limit"] == pytest.approx(masks.build("causal", 8192).area / 8192**2 / limit)
 
 
 def test_a_mask_that_is_another_one_at_some_length_counts_as_that() -> None:

@@ -88,7 +88,7 @@ def test_kernels_that_are_as_fast_are_named() -> None:
 
 def test_other_shapes_and_devices_are_other_tables() -> None:
     base = record("a", "x", 100.0) | {"key": "x"}
-    others = [base | {"head_dim_v": 32}, base | {"deterministic": True}, base | {"env": "f"}]
+    others = [record("a", "x", 100.0, head_dim_v=32), base | {"deterministic": True}, base | {"env": "f"}]
     environments = {"e": {"device": "one GPU"}, "f": {"device": "another"}}
     titles = [table.title for table in fastest([base, *others], environments)]
     assert len(set(titles)) == 4

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from longca import __version__
 from longca.errors import BadInput, LongcaError, unknown
-from longca.text import short
+from longca.text import printable, short
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPIPE
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # of a file that stdout goes to
@@ -93,7 +93,7 @@ def _discard_output() -> None:
 
 def _fail(sentence: str, code: int) -> int:
     with suppress(OSError):  # a full disk takes no message either
-        print(f"longca: {sentence}", file=sys.stderr)
+        print("\n".join(map(printable, f"longca: {sentence}".split("\n"))), file=sys.stderr)
     return code
 
 

@@ -17,6 +17,7 @@ from tempfile import mkdtemp
 
 from longca.compare import journals, words
 from longca.compare.journals import Comparison
+from longca.compare.verdicts import is_too_noisy
 from longca.errors import BadInput
 from longca.plugins import NAME
 from longca.results.files import journals_below
@@ -53,6 +54,8 @@ class Against:
     threshold: float
     left: int = 0  # cells that are not measured yet
     faults: int = 0  # cells that failed
+    timed: int = 0  # cells of a stored run that have a time
+    noisy: int = 0  # of these
     reason: str = ""  # why two journals cannot be compared
     compared: Comparison | None = None
 
@@ -73,6 +76,8 @@ def baseline_folder(name: str | Path) -> Path:
     if len(text) > LONGEST or (not ("/" in text and text.strip("/")) and not NAME.fullmatch(text)):
         raise BadInput(f"{short(repr(name), 40)} is not a valid name of a baseline; use letters, digits, _, - and ., or a path.")
     folder = Path(text) if "/" in text else HOME / text
+    if ".." in folder.parts:
+        raise BadInput(f"the baseline {short(text, 40)} would be outside of its folder; write its path without '..'.")
     above = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not above.is_dir():
         raise BadInput(f"the baseline {name} needs a folder, and {above} is a file; give another name.")
@@ -95,7 +100,8 @@ def hold_against(run: Path, records: Sequence[Record], left: int, name: str | Pa
     if faults or not any(record.ok for record in records):
         return against(fate=Fate.NOT_STORED, faults=faults)
     pin(run, folder)
-    return against(fate=Fate.RENEWED if known else Fate.STORED)
+    timed = [record for record in records if record.ok]
+    return against(fate=Fate.RENEWED if known else Fate.STORED, timed=len(timed), noisy=sum(map(is_too_noisy, timed)))
 
 
 def pin(run: Path, folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import asdict
 
 from longca.compare import words
-from longca.compare.matching import match
+from longca.compare.matching import differing_fields, match
 from longca.compare.ratio import CONFIDENCE
 from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_too_noisy, judge
 from longca.errors import BadInput
@@ -148,7 +148,9 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
         refuse_several_devices(folder, side)
     matches = match(a.records, b.records)
     if not matches.pairs:
-        raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
+        fields = [Difference(("A", "B"), name, [values]) for name, values in differing_fields(a.records, b.records).items()]
+        differ = ", ".join(map(words.difference, fields))
+        raise BadInput(f"{before} and {after} have no cell in common: they differ in {differ}; compare two runs of the same suite.")
     differences = find_differences(matches.pairs, a, b)
     if differences and not force:
         apart = "; and in ".join(map(words.difference, differences))

@@ -69,8 +69,8 @@ def _with_time(cell: PageCell, entry: Entry, ranking: Ranking, limits: Limits, r
     own = ranking.compared.get(entry.line)
     if own is None:
         return cell
-    masks = len(own.figures)
-    second, first = (NONE, *(records[record.key] for record in own.nearest.records))[-2:]
+    masks, nearest = len(own.figures), own.nearest.records
+    second, first = (NONE, *[records[record.key] for record in nearest])[-2:]
     return replace(
         cell,
         record=first,
@@ -81,5 +81,5 @@ def _with_time(cell: PageCell, entry: Entry, ranking: Ranking, limits: Limits, r
         ms=own.ms,
         speeds=own.speeds if masks > 1 else None,
         times=own.times if masks > 1 else None,
-        limit=limits.share(own.nearest.records),
+        limit=limits.share(nearest),
     )

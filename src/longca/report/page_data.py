@@ -25,7 +25,7 @@ from longca.results.problem import Pass
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import NEVER_RAN, Environment, Record
-from longca.results.reproduce import command
+from longca.results.reproduce import commands
 from longca.results.statuses import WORDS
 from longca.results.summary import counts
 from longca.text import format_extras, format_heads, printable
@@ -111,15 +111,15 @@ def _fields(results: Results) -> list[tuple[str, list[Any]]]:
 
 def _names(results: Results, rows: Sequence[Row]) -> list[tuple[str, list[Any]]]:
     """What names records on the page and is no field of theirs, as columns: setting, line, mask, shape, and the command."""
-    settings = {setting: number for number, setting in enumerate(dict.fromkeys(row.setting for row in rows))}
+    settings = {setting: number for number, setting in enumerate(dict.fromkeys([row.contest.setting for row in rows]))}
     heads = {setting: _heads(setting) for setting in settings}
     return [
-        ("setting", [settings[row.setting] for row in rows]),
+        ("setting", [settings[row.contest.setting] for row in rows]),
         ("line", [row.line for row in rows]),
         ("panel", [row.panel for row in rows]),
         ("same", [row.same for row in rows]),
-        ("heads", [heads[row.setting] for row in rows]),
-        ("command", [command(row.record, results.environment(row.record), results.masks) for row in rows]),
+        ("heads", [heads[row.contest.setting] for row in rows]),
+        ("command", commands([row.record for row in rows], results)),
     ]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from longca import masks
 from longca.errors import BadInput, Unavailable
 from longca.results.groups import Group, Groups, groups_of
 from longca.results.metrics import tokens_s
@@ -36,7 +37,8 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 def columns(results: Results) -> dict[str, Column]:
     """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out; tokens
     per second, and whether the code that was measured is older than this LongCA's, are added."""
-    rows = [_row(record, results.environment(record)) for record in results.records]
+    patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
+    rows = [_row(record, results.environment(record), patterns) for record in results.records]
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
@@ -46,7 +48,7 @@ def as_rows(results: Results) -> list[dict[str, Any]]:
     return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 
 
-def _row(record: Record, environment: Environment) -> dict[str, Any]:
+def _row(record: Record, environment: Environment, patterns: Collection[str]) -> dict[str, Any]:
     """The columns of a record, in an order that stays: programs read them by number too."""
     problem, built, split = record.problem, record.built, record.split
     timed, energy, over_ranks = record.timed, record.energy, record.over_ranks
@@ -60,7 +62,7 @@ def _row(record: Record, environment: Environment) -> dict[str, Any]:
     row |= _of(record, "schema", "key", "env", "level", "kernel", "asked") | _of(problem, "mask")
     row |= {"params": _json(built.params), "mask_digest": built.digest}
     row |= _of(problem, "seed", "seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic")
-    row |= {"pass": problem.pass_, "source": problem.source if problem.is_pattern else None}
+    row |= {"pass": problem.pass_, "source": problem.source if problem.mask in patterns else None}
     row |= _of(built, "seqlen_q", "seqlen_k") | {"given": _json(_given(record)), "area": built.area, "flops": record.flops}
     row["versions"] = None if record.versions is None else _json(record.versions)
     row |= {"method": record.method, "ranks": problem.ranks if split else None}
