@@ -6,9 +6,10 @@
 All kernels run on the same numbers in one process, in turns, so that they see the same clock and temperature of the device. In each turn
 the time of the fastest other kernel is divided by that of `best`; the ratio is the median of that: 1 is equal. It counts as reached at .98,
 or where the interval of the median, of which at most 2 % count, reaches that. Results are not checked here: `longca verify --kernels best`
-does that. Trials that `best` makes come before the samples; --fresh ignores what `longca tune` measured. Lengths run from short to long. A kernel that took over 1.5 times as long as the fastest in a pass is not timed in it at the next length on that mask. The last line
-says whether `best` was never under .98; the exit code is 1 where it was. --stop-after ends after some seconds; with --out a later call goes
-on where this one stopped.
+does that. Trials that `best` makes come before the samples; --fresh ignores what `longca tune` measured. Lengths run from short to long. A
+kernel that took over 1.5 times as long as the fastest in a pass is not timed in it at the next length on that mask. The last line says
+whether `best` was never under .98; the exit code is 1 where it was. --stop-after ends after some seconds; with --out a later call goes on
+where this one stopped.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 import torch
 
+import longca
 from longca import masks
 from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
@@ -86,12 +88,9 @@ def test_more_intervals_per_row_than_can_be_compiled_are_refused_with_their_numb
 
 def test_settings_of_torch_are_changed_around_calls_only() -> None:
     """Also where calls of several threads overlap."""
-    from types import SimpleNamespace
-
-    from longca.kernels.backends.flex.kernel import ChangedSettings
-
-    config = SimpleNamespace(limit=8)
-    settings: Any = ChangedSettings({_Hashable(config): {"limit": 64}})
+    config = ModuleType("config")
+    config.limit = 8  # type: ignore[attr-defined]
+    settings = flex.ChangedSettings({config: {"limit": 64}})
     with settings:
         with settings:
             assert config.limit == 64
@@ -103,16 +102,3 @@ def test_settings_of_torch_are_changed_around_calls_only() -> None:
     before = torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer
     longca.attention(*(torch.randn(64, 2, 16) for _ in range(3)), masks.causal(64), kernel="flex")
     assert (torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer) == before
-
-
-class _Hashable:
-    """Settings that can be a key, as modules are."""
-
-    def __init__(self, config: Any) -> None:
-        object.__setattr__(self, "config", config)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.config, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.config, name, value)

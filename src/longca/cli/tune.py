@@ -12,7 +12,7 @@ from longca.text import parse_settings
 HELP = "measure the kernels that `best`, the default of longca.attention, may choose for a call; later calls of its class need no trial"
 EXAMPLES = (
     "longca tune --mask causal_document --seqlen 32K --heads 64:8       # on one GPU, before training",
-    "longca explain --mask causal_document --seqlen 32K --heads 64:8    # what best chooses now",
+    "longca tune --mask causal --seqlen 8K --model llama3-8b --forward-only",
 )
 
 

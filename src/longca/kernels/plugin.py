@@ -72,10 +72,9 @@ def kernel(
             about = (function.__doc__ or "a plugin").strip().splitlines()[0]
 
             def __new__(cls, *given: Any, **named: Any) -> Any:
-                """Returns the kernel, of a variant or without one; for tensors the function's result: a decorated function stays callable."""
-                if not named.keys() - {"variant"} and all(isinstance(value, str) for value in given):
-                    return super().__new__(cls)
-                return function(*given, **named)
+                """Returns the kernel, of a variant or without one; for tensors the function's result."""
+                is_variant = not named.keys() - {"variant"} and all(isinstance(value, str) for value in given)
+                return super().__new__(cls) if is_variant or cls is not FunctionKernel else function(*given, **named)
 
             def supports(self, mask: AnyMask, case: Case) -> Answer:
                 if lower is None:

@@ -140,7 +140,7 @@ def without_trial(asked: Contest, case: Case, hindrance: Obstacle = "") -> Choic
     """Returns the first kernels by records and preference."""
     forward, backward = asked.first(case)
     known = asked.known["fwd"].slower(forward) is not None or asked.known["bwd"].slower(backward) is not None
-    source: Source = "records" if known and not len(asked.all.all) == 1 else "preference"
+    source: Source = "records" if known and len(asked.all.all) > 1 else "preference"
     passes = ("fwd", "bwd") if backward else ("fwd",)
     return Choice(forward, backward, source, {pass_: asked.options(pass_) for pass_ in passes}, hindrance)
 
