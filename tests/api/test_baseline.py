@@ -165,8 +165,8 @@ def test_a_history_leaves_out_what_is_not_trusted(write: Write) -> None:
     folders = [write(f"c{number}", [record, *steady]) for number, record in enumerate([make_record(samples(1.0)), doubtful, failed])]
     found = longca.history(*folders)
     assert found.ok
-    assert [row["step"] for row in found.rows if "seed 0" in row["shape"]] == ["", "unsteady", "oom: out of memory"]
-    sentence = "2 of 15 times were not compared: they are missing, doubtful, unsteady or of too few samples"
+    assert [row["step"] for row in found.rows if "seed 0" in row["shape"]] == ["", "noisy", "oom: out of memory"]
+    sentence = "2 of 15 times were not compared: they are missing, doubtful, noisy or of too few samples"
     assert f"{sentence}; --all shows why." in repr(found)
     assert f"{sentence}." in found.markdown(everything=True)
     assert "not compared" not in repr(longca.history(*(write(name, steady) for name in ("before", "after"))))

@@ -106,7 +106,8 @@ def test_the_code_has_the_documents_that_were_given_whatever_else_shows_the_same
     write: Write, capsys: pytest.CaptureFixture[str], kept: list[str], said: str
 ) -> None:
     same = {"causal": masks.causal(8192), "causal_document": masks.causal_document(8192, documents=[8192])}
-    made = kernel("fa4:bands", around(1.0), mask="causal_document", mask_digest=same["causal"].digest, given={"documents": True})
+    about = {"mask": "causal_document", "mask_digest": same["causal"].digest, "area": same["causal"].area, "given": {"documents": True}}
+    made = kernel("fa4:bands", around(10.0), **about)
     folder = write("own", [made])
     (folder / "masks.jsonl").write_text("".join(mask_line(same[name]) for name in kept))
     words = ["--mask", "causal_document", "--seqlen", "8K", "--own-documents", "--results", str(folder)]

@@ -16,6 +16,7 @@ from tempfile import mkdtemp
 from longca.api.compare import parse_threshold
 from longca.compare import journals
 from longca.compare.journals import Comparison
+from longca.compare.verdicts import is_too_noisy
 from longca.errors import BadInput
 from longca.plugins import NAME
 from longca.results.files import journals_below
@@ -48,6 +49,8 @@ def baseline_folder(name: str | Path) -> Path:
     if len(text) > LONGEST or (not ("/" in text and text.strip("/")) and not NAME.fullmatch(text)):
         raise BadInput(f"{short(repr(name), 40)} is not a valid name of a baseline; use letters, digits, _, - and ., or a path.")
     folder = Path(text) if "/" in text else HOME / text
+    if ".." in folder.parts:
+        raise BadInput(f"the baseline {short(text, 40)} would be outside of its folder; write its path without '..'.")
     above = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not above.is_dir():
         raise BadInput(f"the baseline {name} needs a folder, and {above} is a file; give another name.")
@@ -76,8 +79,10 @@ def hold_against(
         kept = "the old one is kept" if known else "there is none yet"
         return Against(f"baseline {name}: this run is not stored, because {why}; {kept}.", ok=False)
     pin(run, folder)
+    noisy_times = sum(map(is_too_noisy, timed := [record for record in records if record.ok]))
+    noisy = f" warning: {noisy_times} of {plural(len(timed), 'time')} are noisy, so verdicts there will be UNCLEAR." if noisy_times else ""
     what = "replaced by this run" if known else "there was none; this run is stored as the baseline"
-    return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.")
+    return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.{noisy}")
 
 
 def pin(run: Path, folder: Path) -> None:
