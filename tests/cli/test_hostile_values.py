@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longca import masks, text
-from longca.api.baseline import baseline_folder
 from longca.api.compare import parse_threshold
 from longca.bench.plan import suite as suites
 from longca.bench.plan.request import seeds_of, texts
 from longca.cli import main
+from longca.compare.baseline import baseline_folder
 from longca.errors import BadInput
 from longca.parallel.grid import Grid
 from longca.recommend.question import Question

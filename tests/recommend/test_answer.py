@@ -161,7 +161,7 @@ def test_on_a_cpu_what_runs_on_gpus_only_is_not_missing_and_ranks_are_no_gpus(wr
     assert "TFLOP/s/rank" in shown
 
 
-def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_gpus_and_simulated_records_are_never_mixed(write: Write) -> None:
     made = [
         split("usp", 5.0),
         split("magi", 4.0),
@@ -177,16 +177,6 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
     assert "ulysses" in measured.unmeasured
     simulated = answer(folder, gpus=64, cluster="h100-ib")
     assert [(choice.method, choice.simulated) for choice in simulated.choices] == [("usp", "h100-ib"), ("ring_p2p", "h100-ib")]
-    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder), "--gpus", "64"]
-    assert main([*words, "--cluster", "h100-ib"]) == 0
-    said = capsys.readouterr().out
-    assert "SIMULATED" in said
-    assert "to measure it again" not in said
-    folder = write("simulated", made[2:])
-    assert main([*words[:-3], str(folder), "--gpus", "64"]) == NO_RECORD
-    said = capsys.readouterr().out
-    assert "there are records with --cluster h100-ib." in said
-    assert "longca run --kernels all --level cp --nproc 64 --masks causal --seqlens 8K" in said
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from longca.results.tables import Table
 from longca.text import format_dims, format_heads, format_size, plural
 
 if TYPE_CHECKING:
+    from longca.compare.baseline import Against
     from longca.compare.history import History, Line
     from longca.compare.journals import Busy, Comparison, Difference
 
@@ -197,3 +198,19 @@ def step(line: Line, number: int, commits: Sequence[str]) -> str:
 
 def _percent(ratio: float | None) -> str:
     return "" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
+
+
+def against(run: Against) -> str:
+    """What became of a run beside its baseline."""
+    why = f"{plural(run.faults, 'cell')} failed" if run.faults else "nothing was measured"
+    noisy = f" warning: {run.noisy} of {plural(run.timed, 'time')} are noisy, so verdicts there will be UNCLEAR." if run.noisy else ""
+    told = {
+        "UNFINISHED": f"{plural(run.left, 'cell')} of this run are left, so it is not yet compared.",
+        "NOT_COMPARABLE": f"{run.reason} --renew-baseline makes this run the baseline.",
+        "NOT_STORED": f"this run is not stored, because {why}; {'the old one is kept' if run.known else 'there is none yet'}.",
+        "STORED": f"there was none; this run is stored as the baseline ({run.folder}); --renew-baseline replaces it.{noisy}",
+        "RENEWED": f"replaced by this run ({run.folder}); --renew-baseline replaces it.{noisy}",
+    }
+    if run.fate.name not in told:
+        return f"against the baseline {run.name} ({run.folder}), with a threshold of {100 * run.threshold:g} %:"
+    return f"baseline {run.name}: {told[run.fate.name]}"
