@@ -130,8 +130,8 @@ def other_clocks(kept: Sequence[Record], environments: Environments, clock: Cloc
 def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: bool = False, full: bool = False) -> list[Planned]:
     """The cells of a dry plan that the journal in `out` does not hold yet; nothing is written there. Block patterns are not made in a dry
     plan, so the keys of their cells are made with the digests that the journal has."""
-    written = {record.key: record for record in read_results(out).entries}
-    records = _believed(written, read_environments(out), by_name(read_masks(out).entries))
+    own = {record.key: record for record in read_results(out).entries}
+    records = _believed(own, read_environments(out), by_name(read_masks(out).entries))
     model, digests = devices.model(level.device), defaultdict[tuple[str, int], set[str]](set)
     for record in records.values():
         digests[record.problem.mask, record.problem.seqlen].add(record.built.digest)
