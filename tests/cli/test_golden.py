@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 from journals import Write, writer
+from longca import devices, masks
 from longca.bench.one_device import words as verify_words
 from longca.bench.one_device.verify import Finding
 from longca.bench.run import words as run_words
 from longca.cli import main
 from longca.cli._tables import show_parts
 from longca.recommend.rank import NO_RECORD
+from longca.report.listings import kernel_summary, mask_matrix
 from longca.results.record import Environment, Status, TensorError
 from recommend.cells import cell
 from report.made import kernel, make_record, split
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN, ROOT = Path(__file__).parent / "golden", Path(__file__).parents[2]
 STEADY = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.001, 0.999]
 SLOW = [1.1 * time for time in STEADY]
 LOOSE = [0.9, 1.1, 0.95, 1.05, 1.0, 1.02, 0.93, 1.08]
@@ -134,10 +136,47 @@ def mask(write: Write) -> None:
 
 
 def ls(write: Write) -> None:
-    assert main(["ls"]) == 0
+    """All but kernels and methods, of which other machines have others."""
+    for words in ([], ["masks"], ["models"], ["suites"], ["distributions"], ["packings"]):
+        print(f"\n$ longca ls {' '.join(words)}")
+        assert main(["ls", *words]) == 0
+    can, cannot = {"answer": "native", "note": ""}, {"answer": "no", "note": "takes full and causal masks"}
+    about = {"backward": "functional", "masks": {"full": can, "prefix_lm_causal": cannot, "uniform_block": cannot}}
+    entries = [{"kernel": f"mine:{name}", "here": here, "available": not here, **about} for name, here in (("a", ""), ("b", "pip; build"))]
+    show_parts([*kernel_summary(entries), *mask_matrix(entries)])
 
 
-VERBS = [recommend, compare, compare_busy, compare_kernel, compare_history, verify, run, plan, simulate, doctor, mask, ls]
+def explain(write: Write) -> None:
+    assert main(["explain", "--mask", "share_question", "--seqlen", "256", "--device", "cpu", "--forward-only"]) == 0
+
+
+def journals(write: Write) -> None:
+    """Merging, exporting and submitting: a short warm-up, noise, and a failure."""
+    whole = {"cores": 8, "system": "Linux", "date": "2026-11-01", "gpu_memory_mib": "81559", "power_limit_w": 700.0}
+    own, failed = masks.causal(8192), make_record(None, seed=1, reason="no /home/me/x.so")
+    timed = make_record([2.0] * 5, mask_digest=own.digest, area=own.area, noisy=True)
+    write("a", [timed, failed], whole | {"clock": {"warmup_s": 0.05}, "changed": True})
+    write("b", [kernel("flex", [4.0] * 5, "fwd", mask_digest=own.digest, area=own.area), make_record(None, seed=2, status="unsupported")])
+    for words in (["merge", "all", "a", "b"], ["merge", "all", "a", "--pack"], ["submit", "a"], ["export", "all", "--md"]):
+        print(f"\n$ longca {' '.join(words)}")
+        assert main(words) == 0
+    with Path("b/results.jsonl").open("a") as file:
+        file.write("torn")
+    Path("b/env.json").unlink()
+    assert main(["export", "b", "--csv"]) == 0
+
+
+def schema(write: Write) -> None:
+    assert main(["schema"]) == 0
+
+
+def calibrate(write: Write) -> None:
+    Path("gloo").symlink_to(ROOT / "results" / "cpu" / "gloo")
+    assert main(["calibrate", "gloo", "--base", "cpu-gloo"]) == 0
+
+
+COMPARED = [compare, compare_busy, compare_kernel, compare_history]
+VERBS = [recommend, *COMPARED, verify, run, plan, simulate, doctor, mask, ls, explain, journals, schema, calibrate]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
@@ -146,7 +185,8 @@ def test_a_verb_prints_these_words(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     verb(writer(tmp_path))
-    printed, golden = capsys.readouterr().out, GOLDEN / f"{verb.__name__}.txt"
+    shown, golden = capsys.readouterr(), GOLDEN / f"{verb.__name__}.txt"
+    printed = shown.out.replace(devices.model("cpu"), "DEVICE") + (f"\non stderr:\n{shown.err}" if shown.err else "")
     if os.environ.get("LONGCA_GOLDEN") == "write":
         golden.write_text(printed)
     assert printed == golden.read_text()

@@ -66,9 +66,10 @@ def submit(journal: Any, out: str | Path = "submission", *, name: str | None = N
 
     >>> longca.submit("out/mine").texts
     """
+    from longca.recommend.shipped import SHIPPED
     from longca.results.submission import prepare
 
-    return prepare(folder_of(journal), str(out), private, name)
+    return prepare(folder_of(journal), str(out), private, name, [Path("results"), *SHIPPED])
 
 
 def schema() -> dict[str, Any]:

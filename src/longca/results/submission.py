@@ -46,6 +46,7 @@ class Submission(NamedTuple):
 
     folder: Path
     home: str  # where it goes in the repository
+    exists: bool  # whether LongCA has a journal there
     timed: int
     failed: dict[Status, int]
     short_warmup: int
@@ -169,8 +170,10 @@ def home(device: str) -> str:
     return "-".join(word for word in words if word not in ("nvidia", "amd", "intel", "cpu", "processor")) or "other"
 
 
-def prepare(folder: str | Path, out: str | Path, private: Sequence[str] = (), name: str | None = None) -> Submission:
-    """Writes a packed copy of a journal to `out`/<device>/<name>, as `Cleaner` leaves it."""
+def prepare(
+    folder: str | Path, out: str | Path, private: Sequence[str] = (), name: str | None = None, published: Sequence[Path] = ()
+) -> Submission:
+    """Writes a packed copy of a journal to `out`/<device>/<name>, as `Cleaner` leaves it. `published` are folders of published journals."""
     if found := problems(folder):
         raise Unpublishable(f"{folder} cannot be published: {'; '.join(problem.rstrip('.') for problem in found)}.")
     own = own_names()
@@ -194,15 +197,17 @@ def prepare(folder: str | Path, out: str | Path, private: Sequence[str] = (), na
     except (CannotWrite, BadInput):
         _remove(target)
         raise
-    return _described(read(target), target, place, clean)
+    exists = any((known / place / name).exists() for known in published)
+    return _described(read(target), target, place, exists, clean)
 
 
-def _described(copy: Results, target: Path, place: str, clean: Cleaner) -> Submission:
+def _described(copy: Results, target: Path, place: str, exists: bool, clean: Cleaner) -> Submission:
     timed = [record for record in copy.records if record.ok]
     environments = [copy.environment(record) for record in timed]
     return Submission(
         folder=target,
         home=f"results/{place}/{target.name}",
+        exists=exists,
         timed=len(timed),
         failed=dict(Counter(record.status for record in copy.records if record.status in FAILED)),
         short_warmup=sum(map(_is_short, environments)),
