@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from journals import Write, writer
+from journals import Write, mask_line, writer
 from longca import devices, masks
 from longca.bench.one_device import words as verify_words
 from longca.bench.one_device.verify import Finding
@@ -19,11 +19,12 @@ from longca.recommend.rank import NO_RECORD
 from longca.report.listings import kernel_summary, mask_matrix
 from longca.results.record import Environment, Status, TensorError
 from recommend.cells import cell
-from report.made import kernel, make_record, split
+from report.made import blocks, kernel, make_record, split
 
 GOLDEN, ROOT = Path(__file__).parent / "golden", Path(__file__).parents[2]
 STEADY = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.001, 0.999]
 SLOW = [1.1 * time for time in STEADY]
+PASSES = ("fwd", "bwd")
 LOOSE = [0.9, 1.1, 0.95, 1.05, 1.0, 1.02, 0.93, 1.08]
 SPLIT = ["--per-gpu", "1K", "--heads", "8:4", "--head-dim", "64", "--masks", "causal_document", "--gpus", "16"]
 
@@ -62,7 +63,8 @@ def compare_history(write: Write) -> None:
 
 
 def recommend(write: Write) -> None:
-    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; simulated methods; no answer."""
+    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; methods, simulated and on ranks of a CPU;
+    no answer."""
     made = [kernel("flex", None, "fwd", mask="causal_document", mask_digest="d0", status="oom", reason="out of memory")]
     for seed, factor in enumerate((1.0, 2.0)):
         about = {"mask": "causal_document", "seed": seed, "mask_digest": f"d{seed}", "flops": round(11e9 * factor * 2)}
@@ -72,6 +74,8 @@ def recommend(write: Write) -> None:
     write("made", made)
     write("causal", [cell("flex", n, 500.0) for n in (8192, 32768)])
     write("simulated", [split("usp", 1.0, simulated="h100-ib")])
+    write("cpu", [split("usp", 25000.0, ranks=8)], {"device": "Some CPU", "device_kind": "cpu"})
+    write("blocks", [blocks("flex", [1.0]), blocks("fa4", [2.0], heads=1)])
     packed = ["recommend", "--mask", "causal_document", "--results", "made"]
     causal = ["recommend", "--mask", "causal", "--results", "causal"]
     many = ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "64", "--results", "simulated"]
@@ -82,6 +86,8 @@ def recommend(write: Write) -> None:
         (0, [*causal, "--seqlen", "20K", "--pass", "fwd", "--head-dim", "64"]),
         (0, [*causal, "--seqlen", "8K", "--pass", "fwd", "--model", "mistral-7b"]),
         (0, [*many, "--cluster", "h100-ib"]),
+        (0, ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "8", "--results", "cpu"]),
+        (NO_RECORD, ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "heads=2", "--results", "blocks"]),
         (NO_RECORD, [*many, "--cluster", "a100-ib"]),
         (NO_RECORD, many),
         (NO_RECORD, [*causal, "--seqlen", "16K", "--exact", "--pass", "fwd"]),
@@ -90,6 +96,32 @@ def recommend(write: Write) -> None:
     ):
         print(f"\n$ {shlex.join(words)}")
         assert main(words) == code
+
+
+def recommend_code(write: Write) -> None:
+    """A pair and the nearest one, a softcap, given documents, and ranks: one node, two nodes, simulated, and blocks that q and k select."""
+    rates, own = {"fa3": (600.0, 300.0), "fa4:bands": (500.0, 400.0)}, masks.causal_document(8192, documents=[8192])
+    made = [
+        cell(name, n, rate, part) for n in (8192, 16384) for name, both in rates.items() for part, rate in zip(PASSES, both, strict=True)
+    ]
+    made.append(kernel("torch:chunked", [1.0], heads_q=32, heads_kv=16, softcap=50.0))
+    given = {"mask": "causal_document", "mask_digest": own.digest, "area": own.area, "given": {"documents": True}}
+    made.append(kernel("fa4:bands", [10.0], **given))
+    selected = {"mask": "uniform_block", "params": {"b": 128, "ratio": 0.5, "heads": 8}, "source": "moba", "seed": 7, "deterministic": True}
+    made += [split("usp", 1.0, ranks=8), split("usp", 1.0, ranks=12, simulated="h100-ib"), split("ulysses", 1.0, **selected)]
+    with (write("made", made) / "masks.jsonl").open("a") as file:
+        file.write(mask_line(own))
+    for words in (
+        ["--mask", "causal", "--seqlen", "8K"],
+        ["--mask", "causal", "--seqlen", "12K", "--pass", "fwd"],
+        ["--mask", "causal", "--seqlen", "8K", "--model", "gemma2-27b"],
+        ["--mask", "causal_document", "--seqlen", "8K", "--own-documents"],
+        ["--mask", "causal", "--seqlen", "8K", "--gpus", "8"],
+        ["--mask", "causal", "--seqlen", "8K", "--gpus", "12", "--cluster", "h100-ib"],
+        ["--mask", "uniform_block", "--seqlen", "8K", "--set", "b=128", "--source", "moba", "--deterministic", "--gpus", "64"],
+    ):
+        print(f"\n$ longca recommend {shlex.join(words)} --code", flush=True)
+        assert main(["recommend", *words, "--results", "made", "--code"]) == 0
 
 
 def verify(write: Write) -> None:
@@ -176,7 +208,7 @@ def calibrate(write: Write) -> None:
 
 
 COMPARED = [compare, compare_busy, compare_kernel, compare_history]
-VERBS = [recommend, *COMPARED, verify, run, plan, simulate, doctor, mask, ls, explain, journals, schema, calibrate]
+VERBS = [recommend, recommend_code, *COMPARED, verify, run, plan, simulate, doctor, mask, ls, explain, journals, schema, calibrate]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
