@@ -24,7 +24,6 @@ from report.made import blocks, kernel, make_record, split
 GOLDEN, ROOT = Path(__file__).parent / "golden", Path(__file__).parents[2]
 STEADY = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.001, 0.999]
 SLOW = [1.1 * time for time in STEADY]
-PASSES = ("fwd", "bwd")
 LOOSE = [0.9, 1.1, 0.95, 1.05, 1.0, 1.02, 0.93, 1.08]
 SPLIT = ["--per-gpu", "1K", "--heads", "8:4", "--head-dim", "64", "--masks", "causal_document", "--gpus", "16"]
 
@@ -63,8 +62,7 @@ def compare_history(write: Write) -> None:
 
 
 def recommend(write: Write) -> None:
-    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; methods, simulated and on ranks of a CPU;
-    no answer."""
+    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; methods, also simulated; no answer."""
     made = [kernel("flex", None, "fwd", mask="causal_document", mask_digest="d0", status="oom", reason="out of memory")]
     for seed, factor in enumerate((1.0, 2.0)):
         about = {"mask": "causal_document", "seed": seed, "mask_digest": f"d{seed}", "flops": round(11e9 * factor * 2)}
@@ -100,10 +98,9 @@ def recommend(write: Write) -> None:
 
 def recommend_code(write: Write) -> None:
     """A pair and the nearest one, a softcap, given documents, and ranks: one node, two nodes, simulated, and blocks that q and k select."""
-    rates, own = {"fa3": (600.0, 300.0), "fa4:bands": (500.0, 400.0)}, masks.causal_document(8192, documents=[8192])
-    made = [
-        cell(name, n, rate, part) for n in (8192, 16384) for name, both in rates.items() for part, rate in zip(PASSES, both, strict=True)
-    ]
+    rates = {("fa3", "fwd"): 600.0, ("fa3", "bwd"): 300.0, ("fa4:bands", "fwd"): 500.0, ("fa4:bands", "bwd"): 400.0}
+    own = masks.causal_document(8192, documents=[8192])
+    made = [cell(name, n, rate, part) for n in (8192, 16384) for (name, part), rate in rates.items()]
     made.append(kernel("torch:chunked", [1.0], heads_q=32, heads_kv=16, softcap=50.0))
     given = {"mask": "causal_document", "mask_digest": own.digest, "area": own.area, "given": {"documents": True}}
     made.append(kernel("fa4:bands", [10.0], **given))
