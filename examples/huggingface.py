@@ -1,4 +1,4 @@
-"""Trains a tiny gpt-oss-like model with the Trainer of transformers on one rank's tokens each, and prints the losses of one rank beside them.
+"""Trains a tiny gpt-oss-like model with the Trainer of transformers on tokens that ranks share; prints losses beside one rank's.
 
     pip install 'longca[transformers]' accelerate && torchrun --nproc-per-node 4 examples/huggingface.py
 
@@ -49,7 +49,9 @@ class ContextParallelTrainer(Trainer):
 def train_together() -> list[float]:
     with parallel.Group() as cp, tempfile.TemporaryDirectory() as folder:
         register(cp=cp)
-        settings = dict(max_steps=STEPS, learning_rate=RATE, lr_scheduler_type="constant", max_grad_norm=0.0, weight_decay=0.0, adam_epsilon=1e-5)
+        settings = dict(
+            max_steps=STEPS, learning_rate=RATE, lr_scheduler_type="constant", max_grad_norm=0.0, weight_decay=0.0, adam_epsilon=1e-5
+        )
         told = dict(logging_steps=1, report_to="none", disable_tqdm=True, save_strategy="no", use_cpu=True)
         trainer = ContextParallelTrainer(make_model(), TrainingArguments(folder, **settings, **told), train_dataset=TEXTS)
         trainer.cp = cp

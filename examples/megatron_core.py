@@ -1,4 +1,4 @@
-"""Trains a tiny GPT of Megatron-Core on packed documents that the ranks of its context parallel group share; prints losses beside one rank's.
+"""Trains a tiny GPT of Megatron-Core on packed documents that its context parallel ranks share; prints losses beside one rank's.
 
     pip install megatron-core && torchrun --nproc-per-node 4 examples/megatron_core.py
 
