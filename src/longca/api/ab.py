@@ -26,7 +26,6 @@ from longca.bench.plan.cells import make_cells, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.request import Request, Texts
 from longca.bench.plan.suite import Suite
-from longca.bench.run.environment import device_model
 from longca.compare.ab import AB, Pair
 from longca.compare.paired import LOOKS, ratio_of_rounds
 from longca.compare.verdicts import Verdict, decide
@@ -92,7 +91,7 @@ def ab(request: ABRequest) -> AB:
         for pass_, rounds in contest.rounds.items()
     ]
     names = (f"{one.kernel} ({side.title})" if side.file else one.kernel for one, side in zip(compared, given, strict=True))
-    return AB((next(names), next(names)), device_model(device), pairs, time.monotonic() - start)
+    return AB((next(names), next(names)), devices.model(device), pairs, time.monotonic() - start)
 
 
 def _show_nothing(text: str) -> None:
@@ -134,7 +133,7 @@ def _compared(side: sides.Side, suite: Suite, device: str, folder: Path, in_proc
     jobs = make_jobs(plan(make_cells(suite, catalogue.for_all_masks, device), device, catalogue.versions))
 
     def make() -> Workers:
-        workers = Workers(suite, catalogue, device, device_model(device), folder.parent / "references", True, start=start, holds=True)
+        workers = Workers(suite, catalogue, device, devices.model(device), folder.parent / "references", True, start=start, holds=True)
         workers.start(jobs)
         return workers
 
