@@ -82,7 +82,7 @@ def _plan(record: Record, results: Results) -> Plan | None:
         return None
 
 
-def errors(pairs: Iterable[Pair]) -> tuple[float, float]:
+def errors(signed: Iterable[float]) -> tuple[float, float]:
     """The median of the errors' sizes, and the size that nine in ten do not exceed."""
-    sizes = sorted(abs(pair.error) for pair in pairs)
+    sizes = sorted(map(abs, signed))
     return median(sizes), sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]
