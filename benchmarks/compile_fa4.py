@@ -23,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from longca import devices
+from longca.bench.many_devices.grids import plan_of
 from longca.bench.many_devices.level import ManyDevices
-from longca.bench.many_devices.plan import plan_of
 from longca.bench.plan import suite as suites
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import make_cells, mask_of

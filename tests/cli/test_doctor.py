@@ -5,6 +5,7 @@ import json
 import pytest
 
 import longca
+from longca import devices
 from longca.bench.run import health
 from longca.cli import main
 
@@ -15,6 +16,12 @@ def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["kernels"]["torch:plain"] == ""
     assert "runs on cuda only" in facts["kernels"]["fa3"]
     assert facts["kernels"] == longca.doctor("cpu").kernels
+
+
+@pytest.mark.skipif(bool(devices.gpus()), reason="this machine has a GPU")
+def test_a_gpu_that_is_asked_for_and_not_there_is_exit_code_1() -> None:
+    assert main(["doctor", "--device", "cuda"]) == 1
+    assert main(["doctor"]) == 0
 
 
 def test_doctor_finds_what_disturbs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,9 +70,9 @@ def test_a_dry_run_counts_what_the_journal_has(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert main([*asked, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"1 cell, done in {out}"
-    assert main([*asked, "--dry-run", "--seqlens", "64,1M", "--heads", "64:8"]) == 0
+    assert main([*asked, "--dry-run", "--full", "--seqlens", "64,1M", "--heads", "64:8"]) == 0
     assert re.fullmatch(r"2 cells, about \d+ days", capsys.readouterr().out.splitlines()[-1]), "of other heads"
-    assert main([*asked, "--dry-run", "--masks", "full,causal", "--seqlens", "64,1M"]) == 0
+    assert main([*asked, "--dry-run", "--full", "--masks", "full,causal", "--seqlens", "64,1M"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(rf"4 cells, 1 of them done in {out}; about \d+ (h|days) for the 3 left", last), last
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """
-from longca.bench.run.progress import progress
-from longca.bench.run.time_left import TimeLeft
+from types import SimpleNamespace
+from longca.bench.run.progress import TimeLeft, progress
 from longca.cli._tables import show_table
 from longca.results.problem import Pass
 from longca.results.record import BuiltMask, LevelName, Record, Status
@@ -19,7 +19,7 @@ show_table(("kernel", "why"), [("a", "pip install longca[cu13]"), ("b", "cannot 
 planned = make_cell(kernel="k:v", mask="causal", seqlen=64, pass_=Pass.FWD)
 cell = dict(schema=3, key="k", env="e", level=LevelName.KERNEL, kernel="k", asked="k:v", variant="v", problem=planned.problem)
 cell |= dict(built=BuiltMask("d", 1, 64, 64), flops=1)
-with progress(1, TimeLeft({"k": 7.0}, {"k": planned})) as watcher:
+with progress([SimpleNamespace(cell=planned)], TimeLeft({"k": 7.0})) as watcher:
     assert type(watcher).__name__ == "LiveProgress"
     watcher.say("said [/usr/lib/z.so]")
     watcher.finished(Record(status=Status.ERROR, reason="in [/usr/lib/y.so]", **cell))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from longca import masks
-from longca.bench.plan.catalogue import Offered, make_catalogue
+from longca.bench.plan.catalogue import make_catalogue
 from longca.bench.plan.suite import Suite
 from longca.kernels import backends, lower, registry
 from longca.kernels.backends.band_cute import kernel
@@ -328,7 +328,7 @@ def test_all_has_it_where_a_backward_is_measured(monkeypatch: pytest.MonkeyPatch
     suite = Suite(
         kernels=("all",), masks=("prefix_lm_causal",), seqlens=("4K",), heads=("8:2",), passes=tuple(map(Pass, passes.split(",")))
     )
-    catalogue = make_catalogue(suite, Offered({}, {}), "cuda")
+    catalogue = make_catalogue(suite, {}, "cuda")
     assert ("band_cute" in catalogue.entries, "band_cute" in catalogue.left_out) == (taken, not taken)
 
 

@@ -40,6 +40,25 @@ def test_a_meeting_place_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
         join(Launch(0, 2, 0, 2))
 
 
+@pytest.mark.parametrize(("visible", "taken"), [(8, 3), (1, 0), (2, 1)])
+def test_a_rank_takes_a_gpu_that_it_can_see(visible: int, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `srun --gpus-per-task=1` the fourth process of a node sees one GPU, which has the number 0."""
+    import torch
+
+    class Taken(Exception):
+        pass
+
+    def take(device: torch.device) -> None:
+        raise Taken(device.index)
+
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    monkeypatch.setattr(torch.cuda, "set_device", take)
+    with pytest.raises(Taken, match=f"^{taken}$"):
+        join(Launch(3, 8, 3, 8), "nccl")
+
+
 def test_two_processes_that_meet() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

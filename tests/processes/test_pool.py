@@ -16,7 +16,7 @@ import pytest
 from longca.errors import BadInput, Unavailable
 from longca.processes import child
 from longca.processes.pool import Pool
-from longca.processes.ranks import RankFailed, unanswered
+from longca.processes.ranks import RankFailed, to_blame, unanswered
 
 Gone = Callable[[Iterable[int]], bool]
 MIB = 1 << 20
@@ -154,3 +154,12 @@ def test_pools_that_cannot_be() -> None:
         Pool(0)
     with pytest.raises(Unavailable, match="1000 NCCL ranks need 1000 GPUs"):
         Pool(1000, "nccl")
+
+
+def test_who_is_to_blame() -> None:
+    def of(*kinds: str) -> int:
+        return to_blame([RankFailed(rank, kind, "failed", "") for rank, kind in enumerate(kinds)]).rank
+
+    assert of("other", "refused", "other") == 1
+    assert of("error", "other", "died") == 2  # what the others saw came from that
+    assert of("other", "oom", "error") == 1

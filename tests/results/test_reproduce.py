@@ -15,7 +15,7 @@ from longca.bench.many_devices.level import ManyDevices
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.workload import read_workload
-from longca.bench.run.record import make_record as record_of
+from longca.bench.run.outcomes import make_record as record_of
 from longca.cli import main
 from longca.cli import run as run_verb
 from longca.results.files import read_masks

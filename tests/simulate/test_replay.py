@@ -11,6 +11,7 @@ from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.comm.trace import Event
 from longca.parallel.method import Plan
+from longca.parallel.recording import distinct_calls
 from longca.results.metrics import flops
 from longca.results.problem import Pass
 from longca.simulate.cluster import Algorithm, Cluster, Compute, Links, Operations
@@ -174,10 +175,11 @@ def test_programs_recorded_in_other_processes_are_the_same(monkeypatch: pytest.M
 def test_the_kernel_is_asked_about_each_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps of a ring are alike under a full mask. Gathered keys are another call on each rank: of many ranks it is asked about those
     recorded here."""
+    from longca.parallel import recording
     from longca.simulate import forked, programs
 
     def asked(plan: Plan) -> set[str]:
-        return {call.mask_digest for call in programs.Programs.of(plan).calls()}
+        return {call.mask_digest for call in distinct_calls(programs.Programs.of(plan).ranks)}
 
     mask, case = masks.causal(512), Case(512, 512, 4, 2, 64, 64, "bf16", "cuda")
     assert len(asked(registry.plan("ring_p2p", masks.full(512), case, 8))) == 1
@@ -189,7 +191,7 @@ def test_the_kernel_is_asked_about_each_kind_of_call(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(programs, "RANKS_HERE", 3)
     monkeypatch.setattr(forked, "cores", lambda: 2)
     assert asked(plan) == {first_keys[rank] for rank in (0, 3, 6, 7)}
-    monkeypatch.setattr(programs, "MOST_CALLS", 2)
+    monkeypatch.setattr(recording, "MOST_CALLS", 2)
     assert len(asked(plan)) == 2
 
 

@@ -140,7 +140,7 @@ def ls(what: str | None = None, *names: str, details: bool = False, plugins: Seq
     if plugins and what not in WITH_PLUGINS:
         raise BadInput(f"--plugin is for `longca ls {'`, `longca ls '.join(WITH_PLUGINS)}`; leave it out.")
     for path in plugins:
-        from longca.bench.many_devices.plugins import load_carefully
+        from longca.bench.plan.plugins import load_carefully
         from longca.results.settings import Limits
 
         load_carefully(path, Limits().start_s)  # this imports the file, and so its masks

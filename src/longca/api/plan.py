@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longca.api.takes import takes
-from longca.bench.many_devices.plugins import load_carefully
-from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.plugins import load_carefully, load_masks
 from longca.bench.plan.request import Number, Request, Texts, suite_of, texts
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import Step, read_workload

@@ -11,11 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from longca import devices
-from longca.api.baseline import baseline_folder
-from longca.api.compare import parse_threshold
 from longca.bench.clock.telemetry import LEAST_S
 from longca.bench.plan import suite as suites
-from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Number, Request, Texts, check_suite, suite_of
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput, Unavailable, unknown
@@ -142,11 +140,15 @@ def _given(request: RunRequest, names: Iterable[str]) -> list[str]:
 def _refuse_baseline(request: RunRequest) -> None:
     """Refuses settings of a baseline that is not there, and odd names, before anything is measured."""
     if request.baseline is not None:
+        from longca.api.baseline import baseline_folder
+
         baseline_folder(request.baseline)
     elif request.renew_baseline or request.threshold is not None:
         given = "--renew-baseline" if request.renew_baseline else "--threshold"
         raise BadInput(f"{given} is for a baseline; add --baseline NAME, or leave it out.")
     if request.threshold is not None:
+        from longca.api.compare import parse_threshold
+
         parse_threshold(request.threshold)
     if request.baseline is not None and request.shard is not None:
         raise BadInput("a shard is a part of a run, so it is not compared with a baseline; leave out --shard or --baseline.")

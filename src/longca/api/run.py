@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longca import devices, lengths
-from longca.api.baseline import Against, hold_against
 from longca.api.journals import folder_of
 from longca.api.kernels import Asked, asked
 from longca.api.masks import name_masks
 from longca.api.request import RunRequest, clock_settings, refuse_energy, resolve
 from longca.api.takes import takes
-from longca.bench.many_devices.level import ManyDevices
 from longca.bench.one_device import compiled_code
 from longca.bench.one_device.level import OneDevice
 from longca.bench.plan import jobs
 from longca.bench.plan.cells import Planned, equal_masks
-from longca.bench.plan.workload import read_workload
+from longca.bench.plan.workload import Step, read_workload
 from longca.bench.run import words
-from longca.bench.run.campaign import Finished, Show, left_in_journal, measure, plan_level
+from longca.bench.run.campaign import Finished, left_in_journal, measure, plan_level
 from longca.bench.run.level import Level
-from longca.bench.run.progress import progress, watcher
+from longca.bench.run.progress import Show, progress, watcher
 from longca.bench.run.runner import signals_restored
 from longca.errors import Refused
 from longca.kernels import registry
@@ -36,6 +35,9 @@ from longca.results.record import AT_FAULT, LevelName, Record, Status
 from longca.results.shown import Part, Shown
 from longca.results.summary import counts, host_bound_note
 from longca.text import plural
+
+if TYPE_CHECKING:
+    from longca.api.baseline import Against
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,14 +94,24 @@ class RunPlan:
     planned: list[Planned]
     own_kernels: list[str]
     problems: int  # of all shards together
+    steps: list[Step]  # of a workload
 
-    @property
+    @cached_property
     def notes(self) -> list[str]:
         """Sentences on what is left out, on documents that are cut, and on masks that are equal."""
-        suite = self.level.suite
-        cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
         equal = [f"{note}; each is measured" for note in equal_masks(self.planned)]
-        return [*words.left_out(self.level), *(f"note: {note}" for note in [*cut, *equal])]
+        if equal:
+            equal[-1] += "; smaller windows (--set w=64) and documents of your own (--lengths) tell them apart"
+        return [*words.left_out(self.level), *(f"note: {note}" for note in [*self._cut, *equal])]
+
+    @property
+    def _cut(self) -> list[str]:
+        """Sentences on documents that do not end with the sequence: those of the suite, and those of a workload's steps."""
+        suite, seqlens = self.level.suite, {entry.cell.problem.seqlen for entry in self.planned}
+        cut = [step for step in self.steps if step.documents and sum(step.documents) > step.tokens]
+        steps = f"{plural(len(cut), 'step')} of the workload {'has' if len(cut) == 1 else 'have'} more tokens of documents than its seqlen"
+        of_steps = [f"{steps}, and what is beyond is cut off"] if cut else []
+        return lengths.cut_note(suite.document_lengths, seqlens) if suite.documents and not self.steps else of_steps
 
     @property
     def empty_shard(self) -> str:
@@ -130,6 +142,8 @@ class RunPlan:
         request = self.request
         if request.baseline is None:
             return None
+        from longca.api.baseline import hold_against
+
         threshold = PRACTICAL if request.threshold is None else request.threshold
         return hold_against(
             self.folder, finished.results.records, finished.left, request.baseline, renew=request.renew_baseline, threshold=threshold
@@ -198,13 +212,15 @@ def make_level(request: RunRequest, given: Asked) -> Level:
         return OneDevice(suite, device, request.plugin_files, only_named=named, in_process=bool(given.objects))
     if given.objects:
         raise Refused("ranks are separate processes, and a Python object exists only in this process; give the kernel's file.")
-    methods_named = request.methods not in (None, "all")
-    return ManyDevices(suite, device, request.plugin_files, nproc=request.nproc, grid=request.grid, methods_named=methods_named)
+    from longca.bench.many_devices.level import ManyDevices
+
+    return ManyDevices(suite, device, request.plugin_files, nproc=request.nproc, grid=request.grid)
 
 
 def plan_run(request: RunRequest, level: Level, *, own_kernels: Sequence[str] = (), dry: bool = False) -> RunPlan:
     """The cells of a request; a dry plan is for counting them. `own_kernels` are those of Python objects, the user's own as plugins are."""
-    planned = plan_level(level, read_workload(request.workload) if request.workload else [], dry=dry)
+    steps = read_workload(request.workload) if request.workload else []
+    planned = plan_level(level, steps, dry=dry)
     problems = len({entry.cell.problem.every_pass for entry in planned}) if request.shard else 0
     own = [*level.catalogue.plugin_kernels, *own_kernels]
-    return RunPlan(request, level, jobs.shard(planned, request.shard) if request.shard else planned, own, problems)
+    return RunPlan(request, level, jobs.shard(planned, request.shard) if request.shard else planned, own, problems, steps)

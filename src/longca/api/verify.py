@@ -24,7 +24,7 @@ from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
 from longca.bench.plan.cells import Planned, equal_masks, plan
-from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite
 from longca.bench.run.environment import device_model
@@ -174,10 +174,6 @@ def plan_verify(
     level = OneDevice(suite.changed(kernels=tuple(labels or usual)), device, files, only_named, in_process or bool(given.objects))
     if not level.catalogue.entries and not labels:  # the plugins have masks only
         level = OneDevice(suite.changed(kernels=tuple(registry.available_labels(device))), device)
-    for entry in level.catalogue.entries.values():
-        if entry.failure:
-            file = "" if str(entry.plugin) in entry.failure.reason else f"{entry.plugin}: "
-            raise BadInput(f"{file}{entry.failure.reason.rstrip('.')}.")
     steps = [
         make_step(name, length, request.seed, suite.params_of(name), documents)
         for length in map(parse_size, map(str, suite.seqlens))

@@ -29,7 +29,7 @@ def verify_cp(request: CpRequest) -> CpVerification:
     if joining.launched() is not None:
         raise Refused("this process is a rank of a launched job; there use the command, `torchrun ... -m longca verify --level cp`.")
     level = make_level(request)
-    level.refuse_here()
+    level.refuse_crowd()
 
     def show(count: str, finding: CpFinding) -> None:
         if request.progress:

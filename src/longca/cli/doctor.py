@@ -17,10 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.api.doctor import doctor
+    from longca.devices import gpus
 
     found = doctor(args.device)
     if args.json:
         print_json({"environment": found.environment, "kernels": found.kernels, "findings": found.findings})
     else:
         show_parts(found.parts())
-    return 0
+    return 0 if args.device != "cuda" or gpus() else 1

@@ -177,13 +177,13 @@ def _dry_run(plan: RunPlan) -> int:
     planned, suite = plan.planned, plan.level.suite
     _say(plan.empty_shard)
     show_parts([words.cell_table([entry.cell for entry in planned]), *plan.level.details(planned)])
-    _say(*words.left_out(plan.level))
+    _say(*plan.notes)
     try:
-        refuse_hopeless(planned, suite.limits)
+        refuse_hopeless([entry.cell for entry in planned], suite.limits)
     except Refused as error:
         _say(f"this run would be refused here: {error}")
     left = plan.left()
-    print(words.planned_time(len(planned), len(left), sum(estimates_s(left, suite).values()), plan.folder))
+    print(words.planned_time(len(planned), len(left), sum(estimates_s(left, suite, plan.request.full).values()), plan.folder))
     return 0
 
 

@@ -124,13 +124,13 @@ def _verify_methods(args: argparse.Namespace) -> int:
     from longca.api.takes import arguments
     from longca.api.verify_cp import check
     from longca.bench.many_devices.grids import ranks_of
+    from longca.bench.many_devices.kit import cp_table
     from longca.bench.many_devices.verify import CpRequest, make_level
-    from longca.bench.many_devices.words import cp_table
     from longca.parallel import joining
 
     request = CpRequest(**arguments(CpRequest, args, params=parse_axes(args.set), kernels=args.kernel))
     launch, level = joining.launched(), make_level(request)
-    level.refuse_here()
+    level.refuse_crowd()
     if launch is None or launch.rank == 0:
         for note in level.notes:
             print(f"note: {note}", file=sys.stderr)

@@ -65,7 +65,8 @@ class Job(NamedTuple):
 
 @cache
 def join(launch: Launch, backend: str = "gloo", seconds: float = START_S) -> Job:
-    """Meet the other ranks at MASTER_ADDR:MASTER_PORT; with NCCL this process takes the GPU of its local rank. A process joins once."""
+    """Meet the other ranks at MASTER_ADDR:MASTER_PORT; with NCCL this process takes the GPU of its local rank, of those
+    that it can see: under `srun --gpus-per-task=1` each process sees its own alone. A process joins once."""
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise BadInput(
@@ -77,7 +78,7 @@ def join(launch: Launch, backend: str = "gloo", seconds: float = START_S) -> Job
 
     from longca.parallel.comm.distributed import TorchComm
 
-    device = torch.device("cuda", launch.local_rank) if backend == "nccl" else torch.device("cpu")
+    device = torch.device("cuda", launch.local_rank % max(1, torch.cuda.device_count())) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store = _meet(launch, seconds)

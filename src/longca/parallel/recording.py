@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from random import Random
 
 import torch
 from msgspec.structs import replace
 
 from longca.kernels import registry as kernels
 from longca.kernels.inputs import DTYPES
+from longca.parallel.comm.base import AttentionCall
 from longca.parallel.comm.trace import Event, TraceComm, channel_name
 from longca.parallel.grid import Grid
 from longca.parallel.head_split import HeadSplit
 from longca.parallel.method import Plan
 from longca.parallel.ranges import count
+
+MOST_CALLS = 128  # of a plan, that its kernel is asked about: with documents, the answer to one takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -91,3 +96,19 @@ def mirrored(program: RankProgram, grid: Grid, rank: int) -> RankProgram:
 
     forward, backward = ([moved(event) for event in events] for events in (program.forward, program.backward))
     return RankProgram(rank, forward, backward, program.forward_peak, program.peak, program.sent_bytes, program.messages)
+
+
+def distinct_calls(programs: Iterable[RankProgram]) -> list[AttentionCall]:
+    """Returns attention calls of each kind, at most `MOST_CALLS`: of calls with the same numbers the first and the last one, as one may be
+    the mirror image of the other."""
+    events = (event for program in programs for event in program.forward + program.backward)
+    calls = [event.call for event in events if event.call is not None and event.call.make_mask is not None]
+    last = {_numbers(call): call for call in calls}
+    first = {_numbers(call): call for call in reversed(calls)}
+    kinds = list({id(call.make_mask): call for numbers in last for call in (first[numbers], last[numbers])}.values())
+    return kinds if len(kinds) <= MOST_CALLS else Random(0).sample(kinds, MOST_CALLS)
+
+
+def _numbers(call: AttentionCall) -> tuple[int, ...]:
+    """What tells calls apart, as far as it can be told without their masks."""
+    return call.area, call.rows, call.keys, call.tiles, call.heads_q, call.heads_kv

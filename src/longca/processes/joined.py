@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import Store
 from longca.errors import LongcaError
 from longca.parallel.joining import Job
 from longca.processes.lost import SILENT_S
-from longca.processes.ranks import Answer, Failure, RankFailed, failed, run_job, unanswered
+from longca.processes.ranks import Answer, Failure, RankFailed, failed, run_job, to_blame, unanswered
 
 Task = dict[str, Any]
 GRACE_S = 10.0  # for the other ranks, once one has failed: they may be about to fail too, and then the job can go on
@@ -71,7 +71,7 @@ class Joined:
             silent = [rank for rank, answer in enumerate(answers) if answer is None]
             failures = [RankFailed(silent[0], "timeout", unanswered(silent[0], silent, deadline), "")]
         if failures:
-            raise failures[0]
+            raise to_blame(failures)
         return [answer.answer for answer in answers if isinstance(answer, Answer)]
 
     def close(self) -> None:

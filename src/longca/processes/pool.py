@@ -18,7 +18,7 @@ from longca.parallel.joining import START_S
 from longca.processes import child as supervisor
 from longca.processes.child import Child
 from longca.processes.lost import SILENT_S, ChildLost, last_words
-from longca.processes.ranks import Answer, Failure, RankFailed, failed, unanswered
+from longca.processes.ranks import OTHER, Answer, Failure, RankFailed, failed, to_blame, unanswered
 
 GRACE_S = 3.0  # for the other ranks, once one has failed
 
@@ -139,9 +139,9 @@ class Pool:
         if not failures and not silent:
             return None
         words = {rank: last_words(self._children[rank].output) for rank in silent}
-        if len(failures) < self.ranks or any(failure.kind != "refused" for failure in failures):
+        if len(failures) < self.ranks or any(failure.kind not in ("refused", OTHER) for failure in failures):
             self.close()
-        if failures:  # a rank that died is the cause of the errors that the others saw
-            return min(failures, key=lambda failure: failure.kind not in ("died", "oom"))
+        if failures:
+            return to_blame(failures)
         rank = next((rank for rank in silent if words[rank]), silent[0])  # those that only wait for another print nothing
         return RankFailed(rank, "timeout", unanswered(rank, silent, seconds), words[rank])

@@ -16,6 +16,7 @@ from longca.processes.child_main import Tell, load
 from longca.processes.lost import last_words
 from longca.text import out_of_memory
 
+OTHER = "other"  # the kind of failure of a rank that stopped for another one
 MOST_NAMED = 4  # ranks in one message
 
 
@@ -26,7 +27,7 @@ class Answer(msgspec.Struct, tag="answer"):
 
 
 class Failure(msgspec.Struct, tag="failure"):
-    """What a job raised on one rank. `kind`: error, oom, refused or unavailable."""
+    """What a job raised on one rank. `kind`: error, oom, refused, unavailable or other."""
 
     kind: str
     message: str
@@ -41,6 +42,19 @@ class RankFailed(LongcaError):
     def __init__(self, rank: int, kind: str, message: str, last_words: str) -> None:
         super().__init__(f"rank {rank} {message}" + (f"; its last words: {last_words}" if last_words else "."))
         self.rank, self.kind, self.message, self.last_words = rank, kind, message, last_words
+
+
+class OtherRankFailed(LongcaError):
+    """Raised on a rank that is right, where another one cannot go on: its failure is the one to tell."""
+
+    def __init__(self) -> None:
+        super().__init__("another rank cannot go on.")
+
+
+def to_blame(failures: Sequence[RankFailed]) -> RankFailed:
+    """The failure to tell: a rank that died is the cause of what the others saw, and one that stopped for another is never it."""
+    order = {"died": 0, "oom": 0, OTHER: 2}
+    return min(failures, key=lambda failure: order.get(failure.kind, 1))
 
 
 def failed(rank: int, failure: Failure) -> RankFailed:
@@ -75,6 +89,8 @@ def run_job(comm: Comm, job: dict[str, Any]) -> Answer | Failure:
 def kind_of(error: BaseException) -> str:
     import torch
 
+    if isinstance(error, OtherRankFailed):
+        return OTHER
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return "oom"
     return "refused" if isinstance(error, Refused) else "unavailable" if isinstance(error, Unavailable) else "error"

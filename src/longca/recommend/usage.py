@@ -46,7 +46,7 @@ def _plugins(choice: Choice) -> list[str]:
     files = list(dict.fromkeys(file for source in choice.sources for file in plugins_of(source.record, source.environment)))
     if not files:
         return []
-    module = "longca.bench.many_devices.plugins" if choice.method else "longca.kernels.registry"
+    module = "longca.bench.plan.plugins" if choice.method else "longca.kernels.registry"
     content = "method, kernel or mask" if choice.method else "kernel or mask"
     return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from longca.bench.plan.refusals import convert
-from longca.bench.plan.suite import folder, names, read_toml
+from longca.bench.plan.suite import convert, folder, names, read_toml
 from longca.errors import BadInput, unknown
 from longca.results.naming import cluster_name
 

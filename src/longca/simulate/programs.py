@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from random import Random
 
 from longca.bench.plan.cell import Cell
 from longca.errors import Refused
-from longca.parallel.comm.base import AttentionCall
 from longca.parallel.comm.trace import Event
 from longca.parallel.kernel_requirements import refuse_calls
 from longca.parallel.method import Plan
-from longca.parallel.recording import RankProgram, mirrored, record, twin_of
+from longca.parallel.recording import RankProgram, distinct_calls, mirrored, record, twin_of
 from longca.results.problem import Pass
 from longca.simulate.forked import MANY_RANKS, map_forked
 from longca.simulate.request import plan_job
 
 PART = 16  # ranks that a process records at once
 RANKS_HERE = 8  # of many ranks, those that this process records itself, so that it has the masks of their calls
-MOST_CALLS = 128  # of a plan, that its kernel is asked about: with documents, the answer to one takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -48,16 +45,6 @@ class Programs:
         """Bytes that each rank holds at most, inputs included."""
         return [rank.forward_peak if pass_ is Pass.FWD else rank.peak for rank in self.ranks]
 
-    def calls(self) -> list[AttentionCall]:
-        """Returns attention calls of each kind, at most `MOST_CALLS`: of calls with the same numbers the first and the last one, as one
-        may be the mirror image of the other."""
-        events = (event for rank in self.ranks for event in rank.forward + rank.backward)
-        calls = [event.call for event in events if event.call is not None and event.call.make_mask is not None]
-        last = {_numbers(call): call for call in calls}
-        first = {_numbers(call): call for call in reversed(calls)}
-        kinds = list({id(call.make_mask): call for numbers in last for call in (first[numbers], last[numbers])}.values())
-        return kinds if len(kinds) <= MOST_CALLS else Random(0).sample(kinds, MOST_CALLS)
-
 
 def record_job(cells: Sequence[Cell]) -> Programs | Refused:
     """Returns the programs of a job, or why there are none."""
@@ -71,15 +58,10 @@ def record_plan(plan: Plan) -> Programs | Refused:
     """Returns the programs of a plan, or why there are none: no kernel is simulated that a run would refuse."""
     try:
         programs = Programs.of(plan)
-        refuse_calls(plan, programs.calls())
+        refuse_calls(plan, distinct_calls(programs.ranks))
     except Refused as refusal:
         return refusal
     return programs
-
-
-def _numbers(call: AttentionCall) -> tuple[int, ...]:
-    """What tells calls apart, as far as it can be told without their masks."""
-    return call.area, call.rows, call.keys, call.tiles, call.heads_q, call.heads_kv
 
 
 def _record(plan: Plan, ranks: Sequence[int]) -> list[RankProgram]:

@@ -15,8 +15,7 @@ import longca
 from longca.bench.plan.cell import Cell, fingerprint
 from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.versions import kernel_versions, method_versions
-from longca.bench.run.outcomes import to_message
-from longca.bench.run.record import make_record
+from longca.bench.run.outcomes import make_record, to_message
 from longca.errors import BadInput, Refused
 from longca.parallel.grid import Grid
 from longca.parallel.method import Plan

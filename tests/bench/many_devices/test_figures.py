@@ -22,7 +22,7 @@ from longca.bench.many_devices.ranks_timer import RanksTimer
 from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
-from longca.bench.run.record import make_record
+from longca.bench.run.outcomes import make_record
 from longca.bench.run.retry import outcomes
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
@@ -117,13 +117,13 @@ class ScriptedGroup:
         functional = {"build_ms": 1.0, "plan_ms": 9.0, "work": 1, "backward_kinds": ["functional"], "first_ms": {"fwd": 6.0, "bwd": 30.0}}
         autograd = {"build_ms": 2.0, "plan_ms": 3.0, "work": 3, "backward_kinds": ["autograd"], "first_ms": {"fwd": 7.0, "bwd": 20.0}}
         timing = {"samples": self.samples, "means": [2.0, 4.0, 3.2], "host_bound": False, "call_ms": 0.1, "stop": "target"}
-        timing["without_transfers_ms"] = self.without_transfers_ms
         answers: dict[str, list[Any]] = {
             "prepare": [functional, autograd],
             "reference": [None, None],
             "check": [{"reason": "", "errors": {"out": {"error": error, "allowed": 4.0}}} for error in (1.0, 2.0)],
             "clock": [
-                timing | {"clock_mhz": 1500.0 + rank, "watts": 600.0 + rank, "bytes_sent": 10 + rank, "peak_bytes": (2 + rank) * GIB}
+                {"timing": timing | {"clock_mhz": 1500.0 + rank, "watts": 600.0 + rank}, "bytes_sent": 10 + rank}
+                | {"peak_bytes": (2 + rank) * GIB, "without_transfers_ms": self.without_transfers_ms}
                 for rank in range(2)
             ],
         }
@@ -281,8 +281,8 @@ def clocked(ranks: list[SilentRank], *passes: Pass) -> list[list[Timed]]:
 def test_a_forward_holds_nothing_that_an_earlier_backward_kept() -> None:
     rank = SilentRank()
     ((backward, forward),) = clocked([rank], Pass.BWD, Pass.FWD)
-    assert len(backward.samples) >= 5
-    assert len(forward.samples) >= 5
+    assert len(backward.timing.samples) >= 5
+    assert len(forward.timing.samples) >= 5
     assert rank.sending.most == rank.made.most == 0
     assert not rank.saved
 
@@ -291,7 +291,7 @@ def test_a_forward_holds_nothing_that_an_earlier_backward_kept() -> None:
 def test_where_one_rank_fails_without_transfers_all_keep_what_they_timed(last_call: int) -> None:
     answers = [own[0] for own in clocked([SilentRank(), SilentRank(last_call), SilentRank()], Pass.BWD)]
     assert [answer.without_transfers_ms for answer in answers] == [None] * 3
-    assert all(len(answer.samples) >= 5 for answer in answers)
+    assert all(len(answer.timing.samples) >= 5 for answer in answers)
 
 
 def test_every_rank_reads_the_telemetry_of_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,4 +304,4 @@ def test_every_rank_reads_the_telemetry_of_its_own_device(monkeypatch: pytest.Mo
     monkeypatch.setattr(rank_job, "telemetry_for", telemetry_for)
     ((answer,),) = clocked([SilentRank()], Pass.FWD)
     assert asked == [("cpu", 0)]
-    assert (answer.clock_mhz, answer.watts) == (1500.0, 600.0)
+    assert (answer.timing.clock_mhz, answer.timing.watts) == (1500.0, 600.0)

@@ -101,6 +101,17 @@ def test_a_cell_that_breaks_the_job_is_recorded_with_its_reason_and_the_same_com
 
 
 @pytest.mark.slow
+def test_a_cell_that_one_rank_refuses_costs_that_cell_alone(tmp_path: Path, plugins: Path) -> None:
+    """No rank sends anything before all have prepared their kernels, so none waits for the one that refused."""
+    fragile = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "refuses_alone,plain_ring"]
+    ended = Started(tmp_path, [*fragile, *QUICK, "--passes", "fwd", "--out", str(tmp_path / "out")]).ended()
+    assert [code for code, _ in ended] == [0, 0], ended
+    found = records_of(tmp_path / "out")
+    assert found["refuses_alone", "fwd"].reason == "the kernel of rank 1 does not take this"
+    assert [found[name, "fwd"].status for name in ("refuses_alone", "plain_ring")] == [Status.UNSUPPORTED, Status.OK]
+
+
+@pytest.mark.slow
 def test_where_the_first_rank_refuses_the_others_end(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     ended = Started(tmp_path, ["--methods", "ring_p2p", *QUICK, "--out", str(tmp_path / "file" / "out")]).ended()

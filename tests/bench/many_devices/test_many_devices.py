@@ -12,19 +12,18 @@ import torch
 import longca
 from longca import devices, masks
 from longca.bench.check import reference
-from longca.bench.many_devices import memory
 from longca.bench.many_devices.level import ManyDevices
-from longca.bench.many_devices.memory import least_bytes
 from longca.bench.many_devices.ranks import Ranks
+from longca.bench.many_devices.refusals import least_bytes, recorded, refusal_of
 from longca.bench.plan import suite as suites
-from longca.bench.plan.cells import make_cells, plan
+from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.run.retry import outcomes
 from longca.cli import main
-from longca.errors import LongcaError, Refused
+from longca.errors import LongcaError
 from longca.kernels import inputs
 from longca.kernels.base import Case
-from longca.parallel import registry
+from longca.parallel import recording, registry
 from longca.processes.ranks import RankFailed
 from longca.results.metrics import imbalance
 from longca.results.problem import Pass
@@ -133,7 +132,7 @@ def ranks_and_jobs(suite: suites.Suite, tmp_path: Path, device: str = "cpu", adm
     level = ManyDevices(suite, device)
     planned = plan(level.cells([]), "a device", level.catalogue.versions)
     if admit:
-        level.admit(planned)
+        level.admit(planned, dry=False)
     return level.executor("a device", tmp_path, full=False), make_jobs(planned)
 
 
@@ -253,18 +252,29 @@ def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Pat
     assert "forward alone" in found[Pass.FWD].reason  # it was begun
 
 
-@pytest.mark.parametrize("method", ["hybrid_dcp", "halo"])
-def test_a_rank_with_more_tokens_than_others_needs_more(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """hybrid_dcp gives many short documents to one rank; halo takes no full mask that could be the bound."""
+def test_the_rank_with_the_most_memory_is_among_those_that_are_recorded() -> None:
+    """hybrid_dcp gives many short documents to one rank."""
     documents = [300, 300, *[20] * 225]  # the short ones are as much work as one of the long ones
     mask, case = masks.causal_document(5100, documents=documents), Case(5100, 5100, 2, 2, 16, 16, "fp32", "cuda")
-    plan = registry.plan(method, mask, case, 3)
-    needed, cell = least_bytes(plan), make_cells(CP, ["torch:chunked"], "cpu", [])[0]
-    monkeypatch.setattr(memory, "_gpu_bytes", lambda: needed)
-    memory.refuse_what_does_not_fit(cell, plan)
-    monkeypatch.setattr(memory, "_gpu_bytes", lambda: needed - 1)
-    with pytest.raises(Refused, match=f"{method} on .* needs at least"):
-        memory.refuse_what_does_not_fit(cell, plan)
+    plan = registry.plan("hybrid_dcp", mask, case, 3)
+    peaks = [recording.record(plan, rank).peak for rank in range(3)]
+    most = max(peaks)
+    assert max(program.peak for program in recorded(plan)) == most > 1.1 * min(peaks)
+    assert least_bytes(plan, recorded(plan)) >= most
+
+
+def test_a_kernel_that_refuses_the_masks_of_ranks_costs_its_cell_and_no_rank_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fa2 takes causal, but not what is left of it for the gathered keys of one rank."""
+    monkeypatch.setattr(Ranks, "_begin", lambda *_: pytest.fail("ranks were started"))
+    suite = CP.changed(methods=("ring_allgather",), kernels=("fa2",), nproc=4, passes=(Pass.FWD,), seqlens=("1K",), heads=("8:2",))
+    monkeypatch.setattr(devices, "gpus", lambda: [{"memory.total": "100000"}] * 4)
+    ranks, (job,) = ranks_and_jobs(suite, tmp_path, "cuda")
+    ((_, outcome),) = outcomes(job, ranks)
+    assert outcome.status is Status.UNSUPPORTED
+    assert outcome.reason.startswith("ring_allgather cannot use the kernel fa2 for a part of the mask")
+    assert refusal_of(job.cell.job, dry=True) is None  # the plan alone does not show it
 
 
 def test_a_dry_run_shows_who_owns_what_where_that_is_uneven(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,7 +292,8 @@ def test_a_dry_run_shows_who_owns_what_where_that_is_uneven(tmp_path: Path, caps
 def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() -> None:
     def least(method: str, seqlen: int, heads: tuple[int, int], ranks: int) -> int:
         case = Case(seqlen, seqlen, *heads, 16, 16, "fp32", "cuda")
-        return least_bytes(registry.plan(method, masks.full(seqlen), case, ranks))
+        plan = registry.plan(method, masks.full(seqlen), case, ranks)
+        return least_bytes(plan, recorded(plan))
 
     token = 4 * 16 * (2 * 8 + 2 * 2)  # q, dout, k and v of 8:2 heads in fp32
     assert least("ring_p2p", 960, (8, 2), 16) == token * (960 + 60)  # all tokens for the check, a sixteenth of them for the rank

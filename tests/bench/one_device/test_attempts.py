@@ -159,19 +159,6 @@ def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: 
     assert fake.started == 1 + 2 * STRIKES  # with and without a backward
 
 
-def test_a_kernel_that_breaks_before_it_is_chosen_is_given_up_as_it_was_asked_for(tmp_path: Path, fake: type[FakeChild]) -> None:
-    def breaks(job: WorkerJob) -> Iterator[Reply]:
-        raise CRASH
-        yield
-
-    fake.behaviour = staticmethod(breaks)  # type: ignore[assignment]
-    workers, jobs = workers_and_jobs(tmp_path)
-    found = [outcome for job in jobs for _, outcome in outcomes(job, workers)]
-    assert len(fake.jobs) == 2 * STRIKES
-    assert all(outcome.status is Status.ERROR and outcome.timed is None for outcome in found)
-    assert sum(outcome.reason.startswith("not tried, its process broke 3 times in a row") for outcome in found) == len(found) - 2 * STRIKES
-
-
 def test_refusals_between_breaks_do_not_count_as_answers(tmp_path: Path, fake: type[FakeChild]) -> None:
     def refuses_full(job: WorkerJob) -> Iterator[Reply]:
         if job.cells[0].problem.mask == "full":
@@ -225,14 +212,6 @@ def test_answers_that_nobody_asked_for_or_that_are_missing_cost_their_cell(
     assert [outcome[Pass.FWD].status for outcome in found[:STRIKES]] == [Status.OK] * STRIKES
     assert [(outcome[Pass.BWD].status, outcome[Pass.BWD].reason) for outcome in found[:STRIKES]] == [(Status.ERROR, reason)] * STRIKES
     assert all("not tried" in outcome[Pass.BWD].reason and reason in outcome[Pass.BWD].reason for outcome in found[STRIKES:])
-
-
-def test_a_plugin_that_cannot_be_loaded_gives_its_cells_the_reason(tmp_path: Path, fake: type[FakeChild]) -> None:
-    failed = Outcome(status=Status.ERROR, reason="mine.py fails when it is imported")
-    workers, (job, *_) = workers_and_jobs(tmp_path, Entry("mine", {}, "mine.py", failed))
-    assert dict(outcomes(job, workers)) == dict.fromkeys([Pass.FWD, Pass.BWD], failed)
-    workers.start([job])
-    assert fake.started == 0
 
 
 def test_kernels_share_a_worker_unless_one_is_a_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

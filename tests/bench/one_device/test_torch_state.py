@@ -9,7 +9,6 @@ import torch
 
 from longca import masks
 from longca.bench.check.reference_store import ReferenceStore
-from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.one_device.torch_state import TorchState
 from longca.kernels.base import Case
@@ -80,15 +79,5 @@ def test_a_reference_that_others_read_too_is_made_with_the_usual_settings(monkey
     monkeypatch.setattr(ReferenceStore, "get", lambda *given: seen.append(torch.get_default_dtype()))
     session.reference(masks.causal(8), Case(8, 8, 2, 1, 8, 8), 0)
     assert (seen, torch.get_default_dtype()) == ([torch.float32], torch.float16)
-    session.end_job()
-    assert torch.get_default_dtype() == torch.float32
-
-
-@pytest.mark.usefixtures("usual")
-def test_what_a_kernel_changes_while_it_is_asked_what_it_supports_is_put_back_too() -> None:
-    """That is before any device is started."""
-    session = Session(lambda phase: None, "a CPU")
-    session.configure(WorkerJob())
-    torch.set_default_dtype(torch.float16)
     session.end_job()
     assert torch.get_default_dtype() == torch.float32

@@ -1,15 +1,14 @@
-"""Names of kernels beside plugins: what is a typo is refused, what a broken plugin may have offered is recorded."""
+"""Names of kernels beside plugins: a typo is refused, and so is a plugin that cannot be loaded."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from longca.bench.one_device.level import offered_by
-from longca.bench.plan.catalogue import Catalogue, Entry, Offered, make_catalogue
+from longca.bench.plan.catalogue import Catalogue, Entry, make_catalogue
 from longca.bench.plan.suite import Suite
+from longca.cli import main
 from longca.errors import BadInput
-from longca.results.record import Outcome, Status
 from longca.results.settings import Limits
 
 
@@ -21,23 +20,13 @@ def catalogue(asked: Suite, plugins: list[str], device: str, only_named: bool = 
     return make_catalogue(asked, offered_by(plugins, device, Limits()), device, only_named)
 
 
-@pytest.fixture
-def broken(tmp_path: Path) -> list[str]:
-    files = [tmp_path / "one" / "mine.py", tmp_path / "two" / "mine.py"]
-    for number, file in enumerate(files):
-        file.parent.mkdir()
-        file.write_text(f"raise RuntimeError('number {number}')\n")
-    return list(map(str, files))
-
-
-def test_an_unknown_name_may_be_one_of_a_broken_plugin(broken: list[str], plugins: Path) -> None:
-    offered = offered_by([broken[0], str(plugins / "cheap.py")], "cpu", Limits())
+def test_names_and_variants_that_nobody_has_are_refused(plugins: Path) -> None:
+    offered = offered_by([str(plugins / "cheap.py")], "cpu", Limits())
     with pytest.raises(BadInput, match="did you mean 'cheap'"):
-        make_catalogue(suite("cheep"), replace(offered, failed={}), "cpu", only_named=True)
+        make_catalogue(suite("cheep"), offered, "cpu", only_named=True)
     with pytest.raises(BadInput, match="unknown variant of cheap 'foo'; there are none"):
         make_catalogue(suite("cheap:foo"), offered, "cpu", only_named=True)
-    found = make_catalogue(suite("mine", "zzzzzz"), offered, "cpu", only_named=True)
-    assert [entry.failure is not None for entry in found.entries.values()] == [True, True]
+    assert make_catalogue(suite("torch:plain"), offered, "cpu", only_named=True).left_out == {"cheap": "--kernels does not name it"}
 
 
 def test_dense_kernels_run_beside_block_patterns_and_nowhere_else() -> None:
@@ -52,41 +41,36 @@ def test_dense_kernels_run_beside_block_patterns_and_nowhere_else() -> None:
     assert "sdpa:math" in everything.entries
 
 
-def test_broken_plugins_of_one_name_are_told_apart(broken: list[str]) -> None:
-    found = catalogue(suite("torch"), broken, "cpu")
-    reasons = {label: entry.failure.reason for label, entry in found.entries.items() if entry.failure}
-    assert "number 0" in reasons["mine"]
-    assert "number 1" in reasons[broken[1]]
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("broken_import.py", "fails when it is imported: RuntimeError: I need a library that nobody has (broken_import.py line 3)."),
+        ("dying_import.py", "cannot be loaded: its process ended with exit code 3 during starting."),
+        ("/etc/passwd", "the plugin /etc/passwd is not a Python file; its name must end in .py."),
+        ("none.py", "there is no plugin file "),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_is_refused_before_anything_is_measured(
+    file: str, words: str, plugins: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--kernels", "torch:plain", "--masks", "causal", "--seqlens", "16", "--device", "cpu", "--out", str(tmp_path / "out")]
+    assert main(["run", "--plugin", str(plugins / file), *asked]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_broken_file_is_told_even_where_only_others_are_wanted(broken: list[str]) -> None:
-    found = catalogue(Suite(kernels=("torch:plain",)), broken[:1], "cpu", only_named=True)
-    assert list(found.entries) == ["torch:plain"]
-    assert len(found.left_out) == 1
-    assert all(found.left_out.values())
-
-
-def test_a_plugin_that_cannot_be_loaded_has_a_version_and_a_status(broken: list[str], plugins: Path) -> None:
-    offered = offered_by([broken[0], str(plugins / "dying_import.py"), str(plugins / "variants.py")], "cpu", Limits())
-    assert list(offered.kernels) == ["kk:a", "kk:good", "kk:b", "kk:c"]
-    assert all(entry.versions.keys() == {"torch", "code"} for entry in (*offered.kernels.values(), *offered.failed.values()))
-    failures = [entry.failure for entry in offered.failed.values()]
-    assert [failure.status for failure in failures if failure] == [Status.ERROR] * 2
-    assert failures[1] is not None
-    assert failures[1].reason == "its process ended with exit code 3 during starting"
-    with pytest.raises(BadInput, match=r"there is no plugin file .*none\.py"):
-        offered_by(["none.py"], "cpu", Limits())
-
-
-def test_a_catalogue_tells_own_kernels_files_and_versions_apart() -> None:
-    failed = Outcome(status=Status.ERROR, reason="it cannot be imported")
-    offered = Offered({"mine:a": Entry("mine:a", {"code": "1"}, "mine.py")}, {"bad.py": Entry("bad", {"code": "2"}, "bad.py", failed)})
-    found = make_catalogue(suite("torch:plain"), offered, "cpu")
-    assert list(found.entries) == ["torch:plain", "mine:a", "bad"]
-    assert found.plugin_kernels == ["mine", "bad"]
-    assert found.plugin_files == {"mine.py": ["mine"], "bad.py": ["bad"]}
+def test_a_catalogue_tells_own_kernels_files_and_versions_apart(plugins: Path) -> None:
+    found = make_catalogue(suite("torch:plain"), {"mine:a": Entry("mine:a", {"code": "1"}, "mine.py")}, "cpu")
+    assert list(found.entries) == ["torch:plain", "mine:a"]
+    assert found.plugin_kernels == ["mine"]
+    assert found.plugin_files == {"mine.py": ["mine"]}
     assert found.versions["mine:a"] == {"code": "1"}
     assert found.versions["torch:plain"].keys() == {"torch", "code"}
+    offered = offered_by([str(plugins / "variants.py")], "cpu", Limits())
+    assert list(offered) == ["kk:a", "kk:good", "kk:b", "kk:c"]
+    assert all(entry.versions.keys() == {"torch", "code"} for entry in offered.values())
 
 
 def test_what_all_leaves_out_is_told_with_its_reason() -> None:

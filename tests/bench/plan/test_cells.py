@@ -91,17 +91,6 @@ def test_keys_tell_measurements_apart_and_nothing_else() -> None:
     assert len({base, *others}) == 6
 
 
-def test_seeds_that_draw_the_same_mask_are_measured_once() -> None:
-    entries = planned(replace(SMALL, seeds=(0, 1, 2), passes=(Pass.FWD,)))
-    seeds = {
-        (name, size): [e.cell.problem.seed for e in entries if (e.cell.problem.mask, e.cell.problem.seqlen) == (name, size)]
-        for name in SMALL.masks
-        for size in (512, 1024)
-    }
-    assert seeds["causal", 512] == seeds["causal", 1024] == [0]
-    assert seeds["causal_document", 1024] == [0, 1, 2]
-
-
 def test_lists_of_parameters_are_axes_and_block_patterns_are_sparse() -> None:
     params = {"uniform_block": {"b": [64, 128], "ratio": [0.2, 0.5, 0.8]}, "sliding_window": {"w": 9}}
     found = Suite(masks=("uniform_block", "sliding_window"), seqlens=("512",), passes=(Pass.FWD,), params=params)

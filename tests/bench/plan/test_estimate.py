@@ -9,9 +9,8 @@ from bench.clock.test_clock import FakeTimer, constant
 from longca.bench.clock.clock import measure
 from longca.bench.plan import estimate
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, make_cells, plan
+from longca.bench.plan.cells import Planned, make_cells, mask_outline, plan
 from longca.bench.plan.jobs import shard
-from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
 from longca.results.problem import Pass, Split
@@ -64,7 +63,7 @@ def test_an_outline_of_a_large_pattern_takes_no_time() -> None:
 
 
 def test_estimates_follow_the_work() -> None:
-    suite = Suite(kernels=("torch",), masks=("causal",), seqlens=("1K", "16K"), heads=("8:2",), head_dims=("64",))
+    suite = Suite(kernels=("torch:chunked",), masks=("causal",), seqlens=("1K", "16K"), heads=("8:2",), head_dims=("64",))
     entries = planned(suite)
     seconds = estimate.estimates_s(entries, suite)
     by_cell = {(entry.cell.problem.seqlen, entry.cell.problem.pass_): seconds[entry.key] for entry in entries}
@@ -87,7 +86,9 @@ def test_the_clock_is_estimated_as_it_stops_for_quiet_and_for_noisy_calls(call_m
     assert estimate.clock_s(call_ms / 1e3, clock) == pytest.approx(expected, abs=2 * steps)
 
 
-def test_what_a_kernel_refuses_takes_no_time() -> None:
+def test_what_a_kernel_refuses_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_is_available", lambda label, device: True)
+
     def idle(*kernels: str, masks: tuple[str, ...]) -> set[tuple[str, str, Pass]]:
         suite = Suite(kernels=kernels, masks=masks, seqlens=("1K", "8K"), dense=())
         entries = planned(suite, device="cuda")
@@ -100,16 +101,27 @@ def test_what_a_kernel_refuses_takes_no_time() -> None:
     assert idle("flashinfer", "flex", masks=("uniform_block",)) == without_backward
 
 
+def test_what_is_not_available_or_needs_too_much_memory_takes_no_time() -> None:
+    suite = Suite(kernels=("fa3", "torch:plain", "torch:chunked"), masks=("causal",), seqlens=("1K", "64K"), passes=(Pass.FWD,))
+    entries = planned(suite)
+
+    def idle(full: bool) -> list[tuple[str, int]]:
+        seconds = estimate.estimates_s(entries, suite, full)
+        return [(entry.cell.kernel, entry.cell.problem.seqlen >> 10) for entry in entries if seconds[entry.key] == 0]
+
+    assert set(idle(full=True)) == {("fa3", 1), ("fa3", 64)}
+    assert set(idle(full=False)) == {("fa3", 1), ("fa3", 64), ("torch:plain", 64)}
+
+
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of two usual cores."""
     monkeypatch.setattr(estimate, "flops_per_second", lambda device: 4e10)
 
 
-def readme(seqlens: tuple[str, ...], **changes: object) -> list[Planned]:
-    return planned(
-        Suite(kernels=("torch", "flex"), masks=("all",), seqlens=seqlens, heads=("64:8",), head_dims=("128",)).changed(**changes)
-    )
+def readme(seqlens: tuple[str, ...]) -> list[Cell]:
+    suite = Suite(masks=("all",), seqlens=seqlens, heads=("64:8",), head_dims=("128",))
+    return make_cells(suite, ("torch", "flex"), "cpu")
 
 
 @pytest.mark.usefixtures("slow")
@@ -122,7 +134,7 @@ def test_what_would_take_hours_on_a_cpu_is_refused_with_a_length_that_would_do()
     with pytest.raises(Refused, match="up to 2K"):
         estimate.refuse_hopeless(readme(("4K",)), Limits())
     estimate.refuse_hopeless(readme(("4K",)), Limits().with_deadline(3600))
-    estimate.refuse_hopeless(planned(Suite(kernels=("torch",), seqlens=("32K",)), device="cuda"), Limits())
+    estimate.refuse_hopeless(make_cells(Suite(seqlens=("32K",)), ("torch",), "cuda"), Limits())
 
 
 @pytest.mark.usefixtures("slow")
@@ -130,7 +142,7 @@ def test_given_documents_have_no_shorter_length() -> None:
     shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16"}
     cell = make_cell(mask="full_document", seqlen=1 << 17, pass_=Pass.BWD, documents=(1 << 16, 1 << 16), **shape)
     with pytest.raises(Refused, match="use a GPU, fewer --heads, or a longer --deadline"):
-        estimate.refuse_hopeless(plan([cell], "a CPU", {"torch": {}}), Limits())
+        estimate.refuse_hopeless([cell], Limits())
 
 
 @pytest.mark.usefixtures("slow")
@@ -141,7 +153,7 @@ def test_the_length_that_would_do_is_that_of_each_rank_where_the_suite_counts_so
                     pass_=Pass.BWD, ranks=ranks, split=Split("ring_p2p", f"1x{ranks}"))  # fmt: skip
 
     with pytest.raises(Refused, match=rf"{ranks * 8}K tokens \(8K per rank\) .* --seqlens up to {format_size(longest)} per rank,"):
-        estimate.refuse_hopeless(plan([cell(ranks * 8192)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)
-    estimate.refuse_hopeless(plan([cell(ranks * longest)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)
+        estimate.refuse_hopeless([cell(ranks * 8192)], Limits(), per_rank=True)
+    estimate.refuse_hopeless([cell(ranks * longest)], Limits(), per_rank=True)
     with pytest.raises(Refused):
-        estimate.refuse_hopeless(plan([cell(ranks * longest * 2)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)
+        estimate.refuse_hopeless([cell(ranks * longest * 2)], Limits(), per_rank=True)

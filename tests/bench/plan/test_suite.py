@@ -14,7 +14,7 @@ from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite
 from longca.cli import run
 from longca.errors import BadInput
-from longca.results.settings import ClockSettings, Limits
+from longca.results.settings import Limits
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 
@@ -175,8 +175,3 @@ def test_a_wrong_clock_setting_is_refused(given: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         resolve(arguments("quick", "--clock", given))
     assert str(caught.value) == message
-
-
-def test_clock_settings_are_those_of_the_suite_changed_by_what_was_given() -> None:
-    suite = Suite(clock=ClockSettings(most=1000, budget_s=2.0))
-    assert suites.with_clock(suite, {"least": 500}).clock == replace(suite.clock, least=500)  # more than the usual most

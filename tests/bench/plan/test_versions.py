@@ -12,12 +12,8 @@ from pathlib import Path
 import pytest
 
 import longca
-from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions
-from longca.bench.run.record import make_record
 from longca.kernels import base
-from longca.results.record import Outcome, Status
 
 PRINT_VERSIONS = """
 import json, sys
@@ -65,17 +61,6 @@ def test_versions_do_not_need_torch_nor_depend_on_where_the_package_lies(unedite
     assert all(isinstance(code, str) and len(code) == 16 for code in unedited.values())
     for label in ("block_triton", "fa4", "fa4:bands", "torch:plain"):
         assert kernel_versions(label)["code"] == unedited[label]
-
-
-def test_the_version_of_the_code_is_in_the_key_and_in_the_record() -> None:
-    suite = Suite(masks=("causal",), seqlens=(64,))
-    cells = make_cells(suite, ["torch:plain"], "cpu")
-    now = kernel_versions("torch:plain")
-    planned, edited = (plan(cells, "a CPU", {"torch:plain": versions}) for versions in (now, now | {"code": "another"}))
-    assert not {entry.key for entry in planned} & {entry.key for entry in edited}
-    record = make_record(planned[0], Outcome(status=Status.UNSUPPORTED, reason="no"), "env")
-    assert record.versions == now
-    assert set(now) >= {"torch", "code"}
 
 
 class Copied(base.Kernel):

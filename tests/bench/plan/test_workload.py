@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import read_workload, with_model
+from longca.cli import main
 from longca.errors import BadInput
 from longca.results.problem import Pass
 
@@ -71,3 +72,17 @@ def test_a_wrong_workload_is_refused_with_its_line(tmp_path: Path, line: str, me
     with pytest.raises(BadInput) as caught:
         read_workload(file)
     assert str(caught.value) == message.replace("FILE", str(file))
+
+
+def test_a_run_says_that_it_cuts_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "steps.jsonl"
+    file.write_text('{"mask": "causal_document", "seqlen": 30, "documents": [20, 20]}\n{"mask": "causal", "seqlen": 40}\n')
+    assert main(["run", "--workload", str(file), "--kernels", "torch", "--device", "cpu", "--dry-run"]) == 0
+    assert (
+        "note: 1 step of the workload has more tokens of documents than its seqlen, and what is beyond is cut off"
+        in capsys.readouterr().err
+    )
+    (tmp_path / "lengths").write_text("20 20")
+    asked = ["--masks", "causal_document", "--lengths", str(tmp_path / "lengths"), "--seqlens", "30", "--kernels", "torch"]
+    assert main(["run", *asked, "--device", "cpu", "--dry-run"]) == 0
+    assert "what is beyond the sequence (30 tokens) is cut off" in capsys.readouterr().err

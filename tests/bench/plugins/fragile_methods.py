@@ -1,10 +1,11 @@
-"""Methods of a user: one that works, one whose rank dies, one whose rank hangs, one whose rank fails, and one that is wrong."""
+"""Methods of a user: one that works, one that is wrong, and some whose second rank refuses, dies, hangs or fails."""
 
 import os
 import sys
 import time
 from typing import Any
 
+from longca.errors import Refused
 from longca.parallel.method import Method
 from longca.parallel.sharding import contiguous
 
@@ -26,6 +27,14 @@ class PlainRing(Method):
         """None at all."""
 
 
+class RefusesAlone(PlainRing):
+    name = "refuses_alone"
+
+    def trouble(self, comm: Any) -> None:
+        if comm.rank == 1:
+            raise Refused("the kernel of rank 1 does not take this.")
+
+
 class Dies(PlainRing):
     name = "dies"
 
@@ -45,12 +54,14 @@ class Hangs(PlainRing):
 
 
 class FailsBackward(PlainRing):
-    """One rank raises, so that the other one waits for it; forward alone would work."""
+    """One rank raises, but not on shapes, so that the other one waits for it in a group; forward alone would work."""
 
     name = "fails_backward"
 
     def program(self, plan: Any, comm: Any) -> Any:
-        if plan.case.backward and comm.rank == 1:
+        from longca.parallel.comm.trace import TraceComm
+
+        if plan.case.backward and comm.rank == 1 and not isinstance(comm, TraceComm):
             raise ValueError("seven is not prime enough")
         return super().program(plan, comm)
 

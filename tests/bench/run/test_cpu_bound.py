@@ -6,7 +6,7 @@ import pytest
 
 from longca import masks
 from longca.bench.clock.clock import Timing
-from longca.bench.run import figures
+from longca.bench.run import outcomes as figures
 from longca.kernels.base import Case
 from longca.results import metrics
 from longca.results.problem import Pass

@@ -8,9 +8,7 @@ from longca import masks
 from longca.bench.clock.clock import Timing
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, plan
-from longca.bench.run.figures import timed_outcome
-from longca.bench.run.outcomes import to_message
-from longca.bench.run.record import MEASURED, make_record
+from longca.bench.run.outcomes import MEASURED, make_record, timed_outcome, to_message
 from longca.kernels.base import Case
 from longca.results import metrics
 from longca.results.problem import Pass

@@ -15,8 +15,8 @@ from longca.bench.plan.suite import Suite
 from longca.bench.run import runner
 from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.bench.run.level import Level
+from longca.bench.run.outcomes import make_record
 from longca.bench.run.progress import PlainProgress
-from longca.bench.run.record import make_record
 from longca.errors import BadInput
 from longca.results import metrics
 from longca.results.files import read_masks, read_results
@@ -69,7 +69,7 @@ class Answered(Level):
         super().__init__(suite, "cpu", catalogue)
         self.outcome = outcome
 
-    def admit(self, planned: Sequence[Planned]) -> None: ...
+    def admit(self, planned: Sequence[Planned], dry: bool) -> None: ...
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Answering:
         self.answering = Answering(self.outcome)
@@ -121,12 +121,6 @@ def test_times_of_other_clock_settings_are_kept_and_named(tmp_path: Path, capsys
     *_, line = said(budget_s=3.0, least=7)
     settings = "budget_s 2.0, now 3.0, least 5, now 7"
     assert line == f"4 cells of it were measured with other settings of the clock ({settings}); another --out measures everything again."
-
-
-def test_a_cell_without_a_time_has_no_clock_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(Answered(REFUSED), tmp_path)
-    assert run(Answered(REFUSED, suite=replace(SUITE, clock=ClockSettings(budget_s=3.0))), tmp_path).measured == 0
-    assert "other settings" not in capsys.readouterr().err
 
 
 def test_cells_that_are_missing_are_measured_and_others_are_not(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.bench.run.campaign import measure, plan_level
 from longca.bench.run.level import Level
+from longca.bench.run.outcomes import make_record
 from longca.bench.run.progress import PlainProgress
-from longca.bench.run.record import make_record
 from longca.results import metrics
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Record, Status, Times
@@ -47,7 +47,7 @@ class TimedLevel(Level):
         super().__init__(suite, "cpu", catalogue)
         self.ms = ms
 
-    def admit(self, planned: Sequence[Planned]) -> None: ...
+    def admit(self, planned: Sequence[Planned], dry: bool) -> None: ...
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Timed:
         self.answering = Timed(self.ms)

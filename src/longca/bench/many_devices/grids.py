@@ -1,17 +1,21 @@
-"""How many ranks a run has, and which grid each method gets."""
+"""How many ranks a run has, which grid and options each method gets, and the plan of a cell."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from longca import devices
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput, Refused
 from longca.kernels.base import Case
-from longca.parallel import joining, registry
+from longca.masks import AnyMask
+from longca.parallel import joining, options, registry
 from longca.parallel.grid import Grid, divisors
-from longca.parallel.method import RANKS_PER_NODE, Method
+from longca.parallel.method import RANKS_PER_NODE, Method, Plan
 from longca.text import parse_heads, parse_list, plural
 
 RANKS = 2  # on a machine without GPUs, where nobody says how many
@@ -100,3 +104,43 @@ def grid_of(method: Method, methods: Sequence[Method], suite: Suite, case: Case,
 
 def _fits(method: Method, grid: Grid) -> bool:
     return (grid.heads == 1 or method.has_columns) and (grid.windows == 1 or method.has_windows)
+
+
+def refuse_options(suite: Suite, methods: Sequence[str]) -> None:
+    """Refuses an option that none of the methods has, and windows that the grid says as well."""
+    if "windows" in suite.options and any(Grid.parse(text).windows > 1 for text in parse_list(suite.grid)):
+        raise BadInput(f"the grid {suite.grid} and the option windows both say the windows; give one of them.")
+    known = {option.name for name in methods for option in registry.get(name).options}
+    for name in suite.options:
+        if name not in known:
+            own = f"they have {', '.join(sorted(known))}" if known else "they have none"
+            raise BadInput(f"none of these methods has an option {name!r}; {own}, and `longca ls cp` shows those of all methods.")
+
+
+def options_of(method: Method, case: Case, grid: Grid, suite: Suite, ranks_per_node: int) -> list[tuple[str, str]]:
+    """The grid and the options of each combination of values that the suite has for this method, each once. What the suite does not say
+    may follow from heads and nodes."""
+    usual = method.default_options(case.group, grid.ranks, ranks_per_node)
+    own = {option.name for option in method.options}
+    axes = [[(name, value) for value in _values(values)] for name, values in suite.options.items() if name in own]
+    return list(dict.fromkeys(_settled(method, grid, usual | dict(chosen)) for chosen in itertools.product(*axes)))
+
+
+def _settled(method: Method, grid: Grid, chosen: dict[str, int]) -> tuple[str, str]:
+    try:
+        with_windows, _ = options.settle(method, grid, chosen)
+    except Refused:  # as it will be again when the cell is planned, beside others that can be measured
+        return str(Grid(grid.heads, grid.ring)), ",".join(f"{name}={value}" for name, value in sorted(chosen.items()))
+    return str(with_windows), options.text_of(method, chosen)
+
+
+def _values(given: int | list[int]) -> list[int]:
+    return given if isinstance(given, list) else [given]
+
+
+def plan_of(cell: Cell, mask: AnyMask, backward: bool) -> Plan:
+    """What the ranks will do, the same in the run and in every rank; raises Refused."""
+    assert cell.split is not None
+    case = replace(cell.case(mask), backward=backward)
+    split = cell.split
+    return registry.plan(split.method, mask, case, cell.problem.ranks, split.grid, cell.kernel, options=options.parse(split.options))

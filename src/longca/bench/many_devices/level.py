@@ -8,22 +8,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from longca.bench.many_devices.grids import grid_of, ranks_of, refuse_crowd, settle
-from longca.bench.many_devices.memory import refuse_what_does_not_fit
-from longca.bench.many_devices.options import options_of, refuse_options
-from longca.bench.many_devices.plan import plan_of
-from longca.bench.many_devices.plugins import load_carefully
+from longca.bench.many_devices.grids import grid_of, options_of, plan_of, ranks_of, refuse_crowd, refuse_options, settle
 from longca.bench.many_devices.ranks import Ranks
+from longca.bench.many_devices.refusals import refusal_of
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, make_cells, mask_of
+from longca.bench.plan.plugins import load_carefully
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.bench.plan.workload import Step
 from longca.bench.run.level import Level
-from longca.errors import Refused, Unavailable
+from longca.errors import Unavailable
 from longca.kernels import registry as kernels
-from longca.masks import AnyMask
 from longca.parallel import joining, registry
 from longca.parallel.grid import Grid
 from longca.results.problem import Split
@@ -39,7 +36,6 @@ class ManyDevices(Level):
         *,
         nproc: int | None = None,
         grid: str | None = None,
-        methods_named: bool = False,
     ) -> None:
         """`nproc` and `grid` are what the user typed: that is refused where it cannot be done, never left out.
 
@@ -49,7 +45,7 @@ class ManyDevices(Level):
         methods = methods_of(suite)
         refuse_options(suite, methods)
         suite, self.notes = settle(suite, methods, device, nproc, grid)
-        self._named = methods_named or grid is not None
+        self._has_typed_grid = grid is not None
         super().__init__(suite, device, _catalogue(suite, plugins, device, methods))
         used = {label.partition(":")[0] for label in self.catalogue.entries}
         unused = [name for name in loaded if name in kernels.names() and name not in used]
@@ -74,37 +70,27 @@ class ManyDevices(Level):
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
         return Ranks(self.suite, self.catalogue, self.device, device_model, cache)
 
-    def refuse_here(self) -> None:
+    def refuse_crowd(self) -> None:
+        """Refuses more ranks than this machine can start."""
         if self.device == "cpu":
             launch = joining.launched()
             refuse_crowd(launch.ranks_per_node if launch else ranks_of(self.suite, self.device), len(os.sched_getaffinity(0)))
 
-    def admit(self, planned: Sequence[Planned]) -> None:
-        """Refuses a run of which nothing can come: too much for a GPU, or a combination asked for by name that cannot work.
+    def admit(self, planned: Sequence[Planned], dry: bool) -> None:
+        """Refuses a run of which nothing can come, or nothing in the grid that was typed. Otherwise the records of methods and masks that
+        cannot be done say why."""
+        if not dry:
+            self.refuse_crowd()
+        jobs = list(dict.fromkeys(entry.cell.job for entry in planned))
+        self.refuse_if_all_are(jobs, dry)
+        if self._has_typed_grid:
+            self.refuse_if_all_are([job for job in jobs if job.split and job.split.grid in parse_list(self.suite.grid)], dry)
 
-        Of several methods those that cannot say so in their records, as long as another one can: for the same problem, where they were
-        named, and in the grid that was.
-        """
-        answers: dict[Cell, Refused | Unavailable | None] = {}
-        for entry in planned:
-            mask = mask_of(entry.cell.problem)
-            if entry.cell.job not in answers:
-                answers[entry.cell.job] = self._refusal(entry.cell, mask)
-        together: dict[object, list[Refused | Unavailable | None]] = {"all": list(answers.values())}
-        for job, answer in answers.items() if self._named else ():
-            in_grid = job.split is not None and job.split.grid in parse_list(self.suite.grid)
-            for group in (job.problem, "grid") if in_grid else (job.problem,):
-                together.setdefault(group, []).append(answer)
-        for alike in together.values():
-            refused = [answer for answer in alike if answer is not None]
-            if refused and len(refused) == len(alike):
-                raise refused[0]
-
-    def refuse_if_all_are(self, jobs: Iterable[Cell]) -> None:
+    def refuse_if_all_are(self, jobs: Iterable[Cell], dry: bool = False) -> None:
         """Raises the first refusal if no method supports any of these."""
         refused = None
         for job in jobs:
-            answer = self._refusal(job, mask_of(job.problem))
+            answer = refusal_of(job, dry)
             if answer is None:
                 return
             refused = refused or answer
@@ -115,19 +101,9 @@ class ManyDevices(Level):
         """How tokens and documents are shared where that is uneven."""
         lines = []
         for job in dict.fromkeys(entry.cell.job for entry in planned):
-            mask = mask_of(job.problem)
-            if self._refusal(job, mask) is None and (about := plan_of(job, mask, job.grad).describe()):
+            if refusal_of(job, dry=True) is None and (about := plan_of(job, mask_of(job.problem), job.grad).describe()):
                 lines += [f"{job.title} on {job.problem.mask_title}, {job.problem.seqlen} tokens:", *(f"  {line}" for line in about)]
         return lines
-
-    def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | Unavailable | None:
-        try:
-            plan = plan_of(cell, mask, cell.grad)
-            if self.device == "cuda":
-                refuse_what_does_not_fit(cell, plan)
-        except (Refused, Unavailable) as error:
-            return error
-        return None
 
 
 def _catalogue(suite: Suite, plugins: Sequence[str], device: str, methods: Sequence[str]) -> Catalogue:

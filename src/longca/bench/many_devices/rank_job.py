@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -26,11 +26,11 @@ from longca.bench.check.timed_calls import AfterClock, check_other, check_timed
 from longca.bench.clock.clock import Timer, Timing, measure
 from longca.bench.clock.telemetry import Telemetry, telemetry_for
 from longca.bench.clock.timers import CudaTimer, timer_for
-from longca.bench.many_devices.plan import plan_of
-from longca.bench.many_devices.plugins import load_plugin
-from longca.bench.many_devices.ranks_timer import RanksTimer
+from longca.bench.many_devices.grids import plan_of
+from longca.bench.many_devices.ranks_timer import RanksTimer, all_agree
 from longca.bench.one_device.compiled_code import CompiledGraphs
 from longca.bench.plan.cell import Cell
+from longca.bench.plan.plugins import load_plugin
 from longca.bench.run.outcomes import to_message
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case, Layout
@@ -38,12 +38,17 @@ from longca.kernels.inputs import WHICH, Inputs, make_sinks, tokens
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
 from longca.parallel.functional import whole_heads
+from longca.parallel.kernel_requirements import refuse_calls
 from longca.parallel.method import Plan
 from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
+from longca.parallel.recording import distinct_calls, record
+from longca.processes.ranks import OtherRankFailed
 from longca.results.problem import Pass
 from longca.results.record import Check
 from longca.results.settings import ClockSettings
+
+M = TypeVar("M")
 
 
 class Prepared(msgspec.Struct):
@@ -66,23 +71,13 @@ class Checked(msgspec.Struct):
 class Timed(msgspec.Struct):
     """The slowest rank's samples and their means over ranks; bytes and memory of this rank; the time without transfers."""
 
-    samples: list[float]
-    means: list[float]
-    host_bound: bool
-    call_ms: float
-    stop: str
-    clock_mhz: float | None
-    watts: float | None
+    timing: Timing
     without_transfers_ms: float | None
     bytes_sent: int | None  # None: another project's method, whose transfers are not counted
     peak_bytes: int | None
     reason: str = ""  # why what the timed calls returned on this rank is wrong
     errors: Check = {}
     nondeterministic: bool = False
-
-    @property
-    def timing(self) -> Timing:
-        return Timing(tuple(self.samples), self.host_bound, self.call_ms, tuple(self.means), self.stop, self.clock_mhz, self.watts)
 
 
 class ProgramSubject:
@@ -176,11 +171,12 @@ class RankSession:
         if mask.digest != digest:
             raise RuntimeError(f"the rank built another mask ({mask.digest}) than was planned ({digest})")
         plan = plan_of(wanted, mask, backward)
-        built = time.perf_counter()
+        build_ms = (time.perf_counter() - start) * 1e3
+        self._together(lambda: self._ask_kernel(plan))
         self._graphs.limit()
-        program = plan.program(comm)
-        self._synchronize()
-        prepared = time.perf_counter()
+        start = time.perf_counter()
+        program, prepared = self._together(lambda: self._prepare(plan))
+        plan_ms = (prepared - start) * 1e3
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
             inputs = inputs_of(plan.case, own, wanted.problem.seed, layout)
@@ -188,7 +184,32 @@ class RankSession:
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
         work = program.work(plan)
-        return Prepared((built - start) * 1e3, (prepared - built) * 1e3, first_ms, work, kinds)
+        return Prepared(build_ms, plan_ms, first_ms, work, kinds)
+
+    def _together(self, make: Callable[[], M]) -> M:
+        """What `make` returns on this rank, once all ranks have come through it: one that refuses must not leave the others waiting."""
+        failed: Exception | None = None
+        try:
+            made = make()
+        except Exception as error:
+            failed = error
+        together = all_agree(self._comm, failed is None)
+        if failed is not None:
+            raise failed
+        if not together:
+            raise OtherRankFailed
+        return made
+
+    def _prepare(self, plan: Plan) -> tuple[Program, float]:
+        """This rank's program, and when it was prepared."""
+        program = plan.program(self._comm)
+        self._synchronize()
+        return program, time.perf_counter()
+
+    def _ask_kernel(self, plan: Plan) -> None:
+        """Raises where this rank's program cannot be made, or its kernel refuses a call: found on shapes, as making it joins groups."""
+        if not plan.method.peer:
+            refuse_calls(plan, distinct_calls([record(plan, self._comm.rank)]))
 
     def reference(self, cache: str, grad: bool) -> None:
         """The first rank makes it once, for all ranks and methods that see its cache."""
@@ -230,13 +251,7 @@ class RankSession:
         after = self._after_clock(which)
         calls.release()  # or what it saved would lie beside what the program without transfers makes
         return Timed(
-            samples=list(timing.samples),
-            means=list(timing.means),
-            host_bound=timing.host_bound,
-            call_ms=timing.call_ms,
-            stop=timing.stop,
-            clock_mhz=timing.clock_mhz,
-            watts=timing.watts,
+            timing=timing,
             without_transfers_ms=self._without_transfers(which, rules),
             bytes_sent=sent,
             peak_bytes=peak,
@@ -289,10 +304,10 @@ class RankSession:
         silent = NullComm(self._comm.rank, self._comm.size, self._comm.device)
         trial = Trial(lambda: self._silent_call(pass_, silent))
         trial()
-        if not ranks.all_agree(trial.works):
+        if not all_agree(self._comm, trial.works):
             return None
         median = measure(trial, ranks, msgspec.structs.replace(rules, budget_s=rules.budget_s / 2)).median
-        return median if ranks.all_agree(trial.works) else None
+        return median if all_agree(self._comm, trial.works) else None
 
     def _silent_call(self, pass_: Pass, silent: NullComm) -> Callable[[], object]:
         subject = ProgramSubject(self.current.plan.program(silent), silent)

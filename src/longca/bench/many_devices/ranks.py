@@ -7,19 +7,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from longca.bench.many_devices.memory import refuse_what_does_not_fit
-from longca.bench.many_devices.plan import plan_of
+from longca.bench.many_devices.refusals import refusal_of
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.figures import timed_outcome
-from longca.bench.run.outcomes import CellFailed, failure, status_of
+from longca.bench.run.outcomes import CellFailed, failure, status_of, timed_outcome
 from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
 from longca.masks import AnyMask
 from longca.parallel import joining
@@ -33,7 +31,8 @@ from longca.results.record import Check, Memory, Outcome, RankFigures, Status
 from longca.text import short
 
 if TYPE_CHECKING:
-    from longca.bench.many_devices.rank_job import Prepared
+    from longca.bench.many_devices.rank_job import Checked, Prepared, Timed
+    from longca.processes.joined import Joined
 
 STATUS = {"died": Status.ERROR, "timeout": Status.TIMEOUT, "oom": Status.OOM}
 STATUS |= {"refused": Status.UNSUPPORTED, "unavailable": Status.UNAVAILABLE}
@@ -41,17 +40,6 @@ BROKEN = ("died", "timeout")
 PHASES = {"prepare": "build", "clock": "time"}  # steps by the phase whose seconds they count as
 STEP = "longca.bench.many_devices.rank_job:step"
 T = TypeVar("T")
-
-
-class Group(Protocol):
-    """Ranks that run "module:function" together: a pool of this machine's, or the launched job that this process is part of."""
-
-    lost: bool  # they broke, and nobody can start new ones
-    silent: Callable[[], None] | None  # called once where they do not answer for long
-
-    def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]: ...
-
-    def close(self) -> None: ...
 
 
 class RanksBroke(CellFailed):
@@ -64,7 +52,7 @@ class Ranks:
     def __init__(self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path) -> None:
         self._suite, self._device, self._model, self._cache = suite, device, device_model, cache
         self._plugins = [str(Path(path).resolve()) for path in catalogue.plugins]
-        self._group: Group | None = None
+        self._group: Pool | Joined | None = None
         self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
         self.say: Callable[[str], None] = say_nothing
@@ -142,11 +130,11 @@ class Ranks:
         from longca.bench.many_devices.rank_job import Prepared
 
         try:
-            plan = plan_of(cell, mask, cell.grad)
-            if self._device == "cuda":
-                refuse_what_does_not_fit(cell, plan)
-        except Exception as error:
-            raise CellFailed(*status_of(error)) from error
+            refusal: Exception | None = refusal_of(cell.job)
+        except Exception as error:  # of a plugin's method
+            refusal = error
+        if refusal is not None:
+            raise CellFailed(*status_of(refusal)) from refusal
         given = {"cell": msgspec.to_builtins(cell), "digest": mask.digest, "backward": cell.grad, "plugins": self._plugins}
         return self._ask(cell, "prepare", self._suite.limits.build_s, given, Prepared)
 
@@ -184,13 +172,13 @@ class Ranks:
         finally:
             self.spent_s[PHASES.get(step, step)] += time.perf_counter() - start
 
-    def group(self, ranks: int) -> Group:
+    def group(self, ranks: int) -> Pool | Joined:
         """The group of ranks, which starts when it is first asked for."""
         if self._group is None:
             self._group = self._begin(ranks)
         return self._group
 
-    def _begin(self, ranks: int) -> Group:
+    def _begin(self, ranks: int) -> Pool | Joined:
         backend, launch, limits = "nccl" if self._device == "cuda" else "gloo", joining.launched(), self._suite.limits
         memory = host_memory.limit(limits.memory) // (launch.ranks_per_node if launch else ranks) if self._device == "cpu" else 0
         if launch is None:
@@ -217,14 +205,7 @@ def outcome_of(failed: RankFailed, step: str) -> tuple[Status, str]:
     return status, short(f"rank {failed.rank} {failed.message} during {_phase(step)}{words}")
 
 
-class RankVerdict(Protocol):
-    """What a rank found on its own rows and keys."""
-
-    reason: str  # empty where they are right
-    errors: Check
-
-
-def wrong_on_a_rank(verdicts: Sequence[RankVerdict], known: Check) -> CellFailed | None:
+def wrong_on_a_rank(verdicts: Sequence[Checked | Timed], known: Check) -> CellFailed | None:
     """What is wrong on some rank is wrong for all; None where no rank found anything. `known` are the errors of the check before."""
     reasons = [f"rank {rank}: {verdict.reason}" for rank, verdict in enumerate(verdicts) if verdict.reason]
     errors = worst_errors([known, *(verdict.errors for verdict in verdicts)])
@@ -241,7 +222,7 @@ def worst_errors(checks: Sequence[Check]) -> Check:
     return worst
 
 
-def least_backward(prepared: Sequence[Any]) -> str:
+def least_backward(prepared: Sequence[Prepared]) -> str:
     """The least of the kinds of backward that ranks chose."""
     kinds = {kind for answer in prepared for kind in answer.backward_kinds}
     return next((kind for kind in ("none", "autograd") if kind in kinds), "functional")

@@ -18,13 +18,13 @@ class RanksTimer:
 
     def __init__(self, comm: Comm, inner: Timer) -> None:
         self._comm, self._inner = comm, inner
-        self._now = self._gather([inner.now()])[0][0]
+        self._now = _gather(comm, [inner.now()])[0][0]
 
     def samples(self, call: Call, before: Call = nothing, load: Call | None = None) -> Generator[Sample, None, None]:
         with closing(self._inner.samples(call, before, load)) as samples:
             for sample in samples:
                 settings = (self._inner.spin_ms, float(self._inner.loads)) if isinstance(self._inner, CudaTimer) else (0.0, 0.0)
-                rows = self._gather([self._inner.now(), sample.ms, float(sample.late), sample.call_ms, *settings])
+                rows = _gather(self._comm, [self._inner.now(), sample.ms, float(sample.late), sample.call_ms, *settings])
                 self._now = rows[0][0]
                 _, slowest_ms, any_late, longest_call_ms, longest_spin_ms, most_loads = map(max, zip(*rows, strict=True))
                 if isinstance(self._inner, CudaTimer):
@@ -34,11 +34,15 @@ class RanksTimer:
     def now(self) -> float:
         return self._now
 
-    def all_agree(self, mine: bool) -> bool:
-        return all(row[0] for row in self._gather([float(mine)]))
 
-    def _gather(self, numbers: list[float]) -> list[list[float]]:
-        mine = torch.tensor(numbers, dtype=torch.float64, device=self._comm.device)
-        rows = [torch.empty_like(mine) for _ in range(self._comm.size)]
-        self._comm.all_gather([mine], [[row] for row in rows]).wait()
-        return [row.tolist() for row in rows]
+def all_agree(comm: Comm, mine: bool) -> bool:
+    """Whether all ranks say yes."""
+    return all(row[0] for row in _gather(comm, [float(mine)]))
+
+
+def _gather(comm: Comm, numbers: list[float]) -> list[list[float]]:
+    """The numbers of every rank."""
+    mine = torch.tensor(numbers, dtype=torch.float64, device=comm.device)
+    rows = [torch.empty_like(mine) for _ in range(comm.size)]
+    comm.all_gather([mine], [[row] for row in rows]).wait()
+    return [row.tolist() for row in rows]

@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from longca import devices
-from longca.bench.many_devices import words
+from longca.bench.many_devices import kit
 from longca.bench.many_devices.grids import ranks_of
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.ranks import Ranks
 from longca.bench.many_devices.transfers import RankFacts, RankPlace, TransferTime, measure_transfers, places
 from longca.bench.one_device.compiled_code import keep_on_disk
-from longca.bench.one_device.verify import FAILED, finding, make_step
+from longca.bench.one_device.verify import FAILED, Finding, finding, make_step
 from longca.bench.plan.cells import mask_of, plan
 from longca.bench.plan.jobs import Job, make_jobs
-from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite, check
 from longca.bench.plan.workload import Step
@@ -30,7 +30,7 @@ from longca.errors import BadInput, LongcaError
 from longca.parallel.grid import default_windows, divisors
 from longca.processes.ranks import RankFailed
 from longca.results.problem import Pass
-from longca.results.record import Check, LevelName, Outcome, Status
+from longca.results.record import LevelName, Outcome, Status
 from longca.results.settings import Limits
 from longca.results.shown import Part, Shown
 from longca.text import parse_heads, parse_size, plural
@@ -65,19 +65,14 @@ class CpRequest(Request):
         return self.device or devices.kind()
 
 
-class CpFinding(msgspec.Struct):
+@dataclass(frozen=True)
+class CpFinding(Finding):
     """A method on a mask: its status, and per tensor the worst error of any rank and the tolerance there."""
 
-    method: str
-    grid: str
-    kernel: str
-    mask: str
-    seqlen: int
-    ranks: int
-    status: Status
-    reason: str
-    errors: Check
+    method: str = ""
+    grid: str = ""
     options: str = ""  # of the method, where they differ from its defaults: node=8
+    ranks: int = 1
 
     def __str__(self) -> str:
         return f"{self.method} on {self.mask}, {self.seqlen} tokens: {self.status}"
@@ -110,7 +105,7 @@ def make_level(request: CpRequest) -> ManyDevices:
         suite = suite.changed(seqlens=(TOKENS_PER_RANK[request.on] * ranks,))
     check(suite)
     suite = suite.changed(grid=_grids(ranks, parse_heads(str(suite.heads[0]))[0]))
-    return ManyDevices(suite, request.on, request.plugin_files, nproc=request.nproc, methods_named=request.methods is not None)
+    return ManyDevices(suite, request.on, request.plugin_files, nproc=request.nproc)
 
 
 def _grids(ranks: int, heads: int) -> str:
@@ -170,7 +165,7 @@ class CpVerification(Shown):
         return [msgspec.to_builtins(finding) for finding in self.findings]
 
     def parts(self) -> list[Part]:
-        return [words.cp_table(self), *([f"{self.broken}."] if self.broken else [])]
+        return [kit.cp_table(self), *([f"{self.broken}."] if self.broken else [])]
 
     @property
     def failed(self) -> bool:
@@ -227,7 +222,6 @@ def verify(
 
 
 def _finding(job: Job, found: Mapping[Pass, Outcome]) -> CpFinding:
-    one, split = finding(job, found), job.cell.split
+    split = job.cell.split
     assert split is not None
-    tried = (one.mask, one.seqlen, job.cell.problem.ranks, one.status, one.reason, one.errors)
-    return CpFinding(split.method, split.grid, job.cell.kernel, *tried, split.options)
+    return CpFinding(**vars(finding(job, found)), method=split.method, grid=split.grid, options=split.options, ranks=job.cell.problem.ranks)

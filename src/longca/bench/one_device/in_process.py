@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from longca.bench.one_device.messages import Hello, Reply
-from longca.bench.one_device.worker import Versions, Worker
+from longca.bench.one_device.messages import Hello, Reply, Versions
+from longca.bench.one_device.worker import Worker
 from longca.processes.lost import ChildLost
 from longca.results.settings import Limits
 
@@ -32,15 +32,11 @@ def _usual_modes() -> Iterator[None]:
         yield
 
 
-def start_in_process(limits: Limits, hello: Hello) -> InProcess:
-    """Starts a worker in this process; the limits have no effect on it."""
-    return InProcess(hello)
-
-
 class InProcess:
     silent: Callable[[str, float], None] | None = None  # never called: this process is busy with the job
 
-    def __init__(self, hello: Hello) -> None:
+    def __init__(self, limits: Limits, hello: Hello) -> None:
+        """The limits have no effect on this process."""
         self._seconds, self._phase, self._since = defaultdict[str, float](float), "start", time.monotonic()
         self._replies: list[Reply] = []  # to the job that runs
         self._worker = Worker(msgspec.to_builtins(hello), self._hear, own_process=False)

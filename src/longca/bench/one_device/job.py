@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from longca.bench.check.own_memory import CHECK, INPUTS, memory_for
 from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
-from longca.bench.run.figures import timed_outcome
-from longca.bench.run.outcomes import CellFailed, failure
+from longca.bench.run.outcomes import CellFailed, failure, timed_outcome
 from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.base import BYTES, Attention, Case, Kernel, Prepared, Yes

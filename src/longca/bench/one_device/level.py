@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from longca.bench.one_device.in_process import start_in_process
 from longca.bench.one_device.messages import Hello
 from longca.bench.one_device.workers import Start, Workers, start_worker
-from longca.bench.plan.catalogue import Entry, Offered, make_catalogue
+from longca.bench.plan.catalogue import Entry, make_catalogue
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.suite import Suite
-from longca.bench.plan.versions import plugin_versions, torch_version
+from longca.bench.plan.versions import torch_version
 from longca.bench.run.level import Level
 from longca.errors import BadInput, Unavailable
 from longca.kernels import registry
 from longca.kernels.base import No
 from longca.plugins import refuse_twice
 from longca.processes.lost import ChildLost
-from longca.results.record import Outcome, Status
 from longca.results.settings import Limits
 
 
@@ -27,11 +25,15 @@ class OneDevice(Level):
     def __init__(self, suite: Suite, device: str, plugins: Sequence[str] = (), only_named: bool = False, in_process: bool = False) -> None:
         """With `only_named` the kernels of plugins are measured only where the suite names them; with `in_process` this process is the
         worker."""
-        self.start: Start = start_in_process if in_process else start_worker
+        self.start: Start = start_worker
+        if in_process:
+            from longca.bench.one_device.in_process import InProcess
+
+            self.start = InProcess
         offered = offered_by(plugins, device, suite.limits, self.start)
         super().__init__(suite, device, make_catalogue(suite, offered, device, only_named))
 
-    def admit(self, planned: Sequence[Planned]) -> None:
+    def admit(self, planned: Sequence[Planned], dry: bool) -> None:
         """Admits everything: kernels are tried, and each record says what became of its cell."""
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Workers:
@@ -51,9 +53,10 @@ class OneDevice(Level):
             raise Unavailable(f"none of the kernels runs here: {'; '.join(f'{label}: {why}' for label, why in missing.items())}.")
 
 
-def offered_by(paths: Sequence[str], device: str, limits: Limits, start: Start = start_worker) -> Offered:
-    """The kernels of plugins. A worker loads each file, and no run does that has other processes: importing one may do anything."""
-    kernels, failed = dict[str, Entry](), dict[str, Entry]()
+def offered_by(paths: Sequence[str], device: str, limits: Limits, start: Start = start_worker) -> dict[str, Entry]:
+    """The kernels of plugins by label; a file that cannot be loaded is refused. A worker loads each file, and no run does that has other
+    processes: importing one may do anything."""
+    offered = dict[str, Entry]()
     for path in paths:
         if not Path(path).is_file():
             raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
@@ -61,12 +64,9 @@ def offered_by(paths: Sequence[str], device: str, limits: Limits, start: Start =
             with closing(start(limits, Hello(device, plugin=path))) as worker:
                 versions = worker.wait_ready()
         except ChildLost as lost:
-            taken = [*registry.names(), *(entry.label for entry in failed.values())]
-            label = path if Path(path).stem in taken else Path(path).stem
-            outcome = Outcome(status=Status(lost.status), reason=lost.reason)
-            failed[path] = Entry(label, plugin_versions(path), path, outcome)
-            continue
-        loaded = {label.partition(":")[0]: entry.plugin for label, entry in kernels.items() if entry.plugin}
+            words = lost.reason.rstrip(".")
+            raise BadInput(f"{words}." if path in words else f"the plugin {path} cannot be loaded: {words}.") from lost
+        loaded = {entry.name: entry.plugin for entry in offered.values() if entry.plugin}
         refuse_twice((label.partition(":")[0] for label in versions), loaded, path, "kernel")
-        kernels |= {label: Entry(label, torch_version() | own, path) for label, own in versions.items()}
-    return Offered(kernels, failed)
+        offered |= {label: Entry(label, torch_version() | own, path) for label, own in versions.items()}
+    return offered

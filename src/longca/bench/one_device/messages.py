@@ -10,6 +10,8 @@ from longca.results.problem import Pass
 from longca.results.record import Outcome
 from longca.results.settings import ClockSettings
 
+Versions = dict[str, dict[str, str]]  # of the kernels that a plugin offers, by label
+
 
 class Hello(msgspec.Struct):
     """The first message to a worker. It starts the device at once where `device_model` is given: that takes seconds on a GPU."""

@@ -18,7 +18,7 @@ from longca.bench.check.trial_names import OPTIONAL, TRIAL_TOKENS, TrialName, tr
 from longca.bench.one_device.workers import Start, Workers, start_worker
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned
+from longca.bench.plan.cells import Planned, names_by_pairs
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import Step
@@ -124,7 +124,7 @@ def verify(
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
     kernel in every shape and dtype, which are skipped where it is right on no mask. Masks that show the same pairs are checked once.
     `show_output` gets the name of a kernel of a plugin, and what it printed; `say` gets a sentence for a kernel that is silent for long."""
-    names, jobs, right, failed = _same_masks(planned), dict[Subject, Job](), set[Subject](), set[Subject]()
+    names, jobs, right, failed = names_by_pairs(planned), dict[Subject, Job](), set[Subject](), set[Subject]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         workers = Workers(
             suite, catalogue, device, "", Path(folder), True, timed=False, repeats=repeats, show_output=show_output, start=start
@@ -141,13 +141,15 @@ def verify(
                         right.add(own)
                     elif found.checked:
                         failed.add(own)
-                    yield replace(found, mask=" = ".join(names[_shown(job.planned[0])]))
+                    yield replace(found, mask=" = ".join(names[job.planned[0].shown]))
                 for reference in Path(folder).iterdir():  # of no use to the next problem
                     rmtree(reference, ignore_errors=True)
             for own, job in jobs.items() if trials else ():
+                alone, never = replace(job, planned=job.planned[:1]), NEVER_RIGHT if own in failed else NEVER_RAN
                 for name in trials_on(device):
-                    never = NEVER_RIGHT if own in failed else NEVER_RAN
-                    yield trial_finding(job, name, workers) if own in right else skipped_trial(job, name, never)
+                    skipped = Outcome(status=Status.SKIPPED, reason=never)
+                    outcome = dict(workers.attempt(alone, name)).popitem()[1] if own in right else skipped
+                    yield trial_finding(job, name, outcome)
         finally:
             workers.close()
 
@@ -166,41 +168,18 @@ def case_count(planned: Sequence[Planned], suite: Suite, device: str, trials: bo
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
     """The cells of the first of all masks that show the same pairs."""
-    names = _same_masks(planned)
-    return [entry for entry in planned if entry.cell.problem.mask == names[_shown(entry)][0]]
+    names = names_by_pairs(planned)
+    return [entry for entry in planned if entry.cell.problem.mask == names[entry.shown][0]]
 
 
-def _same_masks(planned: Sequence[Planned]) -> dict[tuple[int, str], list[str]]:
-    """The names of masks by length and digest."""
-    by_pairs: dict[tuple[int, str], dict[str, None]] = {}
-    for entry in planned:
-        by_pairs.setdefault(_shown(entry), {})[entry.cell.problem.mask] = None
-    return {shown: list(names) for shown, names in by_pairs.items()}
-
-
-def _shown(entry: Planned) -> tuple[int, str]:
-    return entry.cell.problem.seqlen, entry.mask.digest
-
-
-def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
-    """The finding of one trial of the kernel of a job; one that it refuses and need not support is skipped."""
-    alone = replace(job, planned=job.planned[:1])
-    (outcome,) = dict(workers.attempt(alone, name)).values()
+def trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
+    """The finding of a trial of the kernel of a job; one that it refuses and need not support is skipped. Most trials have a mask of their
+    own; block patterns are tried, too, at their length."""
     if outcome.status is Status.UNSUPPORTED and name in OPTIONAL:
-        return skipped_trial(job, name, NEED_NOT)
-    return _trial_finding(job, name, outcome)
-
-
-def skipped_trial(job: Job, name: TrialName, reason: str) -> Finding:
-    return _trial_finding(job, name, Outcome(status=Status.SKIPPED, reason=reason))
-
-
-def _trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
-    mask, seqlen = "", TRIAL_TOKENS
-    if masks.has_blocks(job.cell.problem.mask):  # which is tried, too, at its own length
-        mask, seqlen = job.cell.problem.mask, job.cell.problem.seqlen
-    found = _finding(job, outcome.variant, mask, seqlen, outcome.status, outcome.reason, outcome.check or {})
-    return replace(found, trial=name)
+        outcome = Outcome(status=Status.SKIPPED, reason=NEED_NOT)
+    problem = job.cell.problem
+    place = (problem.mask, problem.seqlen) if masks.has_blocks(problem.mask) else ("", TRIAL_TOKENS)
+    return _finding(job, outcome.variant, *place, outcome.status, outcome.reason, outcome.check or {}, name)
 
 
 def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
@@ -220,7 +199,9 @@ def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
     return _finding(job, variant, job.cell.problem.mask, job.cell.problem.seqlen, shown.status, reason, check)
 
 
-def _finding(job: Job, variant: str | None, mask: str, seqlen: int, status: Status, reason: str, errors: Check) -> Finding:
+def _finding(
+    job: Job, variant: str | None, mask: str, seqlen: int, status: Status, reason: str, errors: Check, trial: TrialName | None = None
+) -> Finding:
     kernel, heads, head_dim, dtype = subject(job.cell)
     label = f"{kernel.partition(':')[0]}:{variant}" if variant else kernel
-    return Finding(label, mask, seqlen, status, reason, errors, heads, head_dim, dtype)
+    return Finding(label, mask, seqlen, status, reason, errors, heads, head_dim, dtype, trial)

@@ -9,12 +9,10 @@ import msgspec
 
 from longca import masks
 from longca.bench.one_device import job as jobs
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, Versions, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import failure, to_message
 from longca.kernels import registry
-
-Versions = dict[str, dict[str, str]]  # of the plugin's kernels, by label
 
 
 class Worker:

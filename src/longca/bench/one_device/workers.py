@@ -6,15 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from longca.bench.check.trial_names import TrialName
 from longca.bench.check.verdict import LATER
-from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Provisional, Reply, WorkerJob
-from longca.bench.one_device.worker import Versions
+from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Provisional, Reply, Versions, WorkerJob
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
@@ -27,6 +26,9 @@ from longca.results.problem import Pass
 from longca.results.record import Outcome, Status
 from longca.results.settings import Limits
 from longca.text import with_remark
+
+if TYPE_CHECKING:
+    from longca.bench.one_device.in_process import InProcess
 
 SERVICE = "longca.bench.one_device.worker:Worker"
 DEVICE_LOST = "it lost its device"
@@ -45,28 +47,7 @@ def start_worker(limits: Limits, hello: Hello) -> Child:
     )
 
 
-class Service(Protocol):
-    """A worker: a process of its own, or this process."""
-
-    silent: Callable[[str, float], None] | None  # called once, with phase and deadline, where nothing is heard for long
-
-    def wait_ready(self) -> Any: ...
-
-    def run(self, job: Any) -> Iterator[Any]:
-        """The replies to a job; raises ChildLost where there are no more."""
-
-    def take_seconds(self) -> dict[str, float]:
-        """The seconds of each phase since the last call."""
-
-    def take_output(self) -> str: ...
-
-    def end(self) -> None:
-        """Begins to end it, without waiting for that."""
-
-    def close(self) -> None: ...
-
-
-Start = Callable[[Limits, Hello], Service]
+Start = Callable[[Limits, Hello], "Child | InProcess"]
 
 
 class Workers:
@@ -95,7 +76,7 @@ class Workers:
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
         alone = suite.limits.workers == "one" and not any(entry.plugin for entry in catalogue.entries.values())
         self._cache = None if alone else str(cache)
-        self._workers: dict[str, Service] = {}
+        self._workers: dict[str, Child | InProcess] = {}
         self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
         self.say: Callable[[str], None] = say_nothing
@@ -104,30 +85,19 @@ class Workers:
         """Starts the workers of these jobs together: on a GPU each takes many seconds, most of them waiting."""
         for job in jobs:
             entry = self._catalogue.entries[job.cell.kernel]
-            if entry.failure is None and self._name(job, entry) not in self._workers:
+            if self._name(job, entry) not in self._workers:
                 self._spawn(self._name(job, entry), entry)
 
     def attempt(self, job: Job, trial: TrialName | None = None) -> Iterator[tuple[Pass, Outcome]]:
-        """An outcome for every pass of the job; with `trial`, the outcome of that trial of its kernel."""
-        left = job.passes
-        entry, grad = self._catalogue.entries[job.cell.kernel], job.cell.grad
-        given_up = entry.failure or self._strikes.given_up().get(Suspect(job.cell.kernel, grad))
-        if given_up is None:
-            try:
-                for answer in self._ask(job, entry, trial):
-                    left.remove(answer.pass_)
-                    yield answer.pass_, answer.outcome
-            except ChildLost as gone:
-                given_up = Outcome(status=Status(gone.status), reason=gone.reason, grad=grad)
-        if left and given_up is not None:
-            yield from ((pass_, given_up) for pass_ in left)
-
-    def _ask(self, job: Job, entry: Entry, trial: TrialName | None) -> Iterator[Answer]:
-        """One answer per pass. Raises ChildLost where the worker dies or loses its device, which is the same to all jobs after it, and
-        where its answers are not those that were asked for: a kernel can write to its worker's channel. A kernel that was found wrong
-        before that stays wrong."""
-        name, suspect = self._name(job, entry), Suspect(job.cell.kernel, job.cell.grad)
-        left, ran, failed = job.passes, False, Outcome(status=Status.ERROR, reason=DEVICE_LOST)
+        """An outcome for every pass of the job; with `trial`, the outcome of that trial of its kernel. Where the worker dies, loses its
+        device, which is the same to all jobs after it, or answers what nobody asked for (a kernel can write to its worker's channel), the
+        passes without an answer get that outcome; a kernel that was found wrong before stays wrong."""
+        entry, suspect, left = self._catalogue.entries[job.cell.kernel], Suspect(job.cell.kernel, job.cell.grad), job.passes
+        others = self._strikes.given_up().get(suspect)
+        if others is not None:
+            yield from ((pass_, others) for pass_ in left)
+            return
+        name, ran, failed = self._name(job, entry), False, Outcome(status=Status.ERROR, reason=DEVICE_LOST)
         wrong: Outcome | None = None
         try:
             with closing(self._replies(name, entry, job, trial)) as replies:
@@ -137,9 +107,11 @@ class Workers:
                             raise ChildLost("error", UNASKED)
                         left.remove(reply.pass_)
                         failed = failed if reply.outcome.status is Status.OK else reply.outcome
-                        yield reply
+                        yield reply.pass_, reply.outcome
                     elif isinstance(reply, Chosen):
-                        suspect, ran = self._blame(suspect, Suspect(reply.label, reply.grad)), True
+                        if (chosen := Suspect(reply.label, reply.grad)) != suspect:
+                            self._strikes.answered(suspect)  # from now on the variant is blamed
+                        suspect, ran = chosen, True
                     elif isinstance(reply, Provisional):
                         wrong = reply.outcome
                     else:
@@ -151,11 +123,10 @@ class Workers:
         except ChildLost as gone:
             self._drop(name)
             self._strikes.broke(suspect, Status(gone.status), gone.reason)
-            if wrong is None:
-                raise
-            wrong = replace(wrong, reason=with_remark(wrong.reason, f"{LATER} {gone.reason}"))
-        if wrong is not None:
-            yield from (Answer(pass_, wrong) for pass_ in left)
+            others = Outcome(status=Status(gone.status), reason=gone.reason, grad=job.cell.grad)
+            if wrong is not None:
+                others = replace(wrong, reason=with_remark(wrong.reason, f"{LATER} {gone.reason}"))
+            yield from ((pass_, others) for pass_ in left)
 
     def _replies(self, name: str, entry: Entry, job: Job, trial: TrialName | None) -> Generator[Reply, None, None]:
         """What the worker of this name says about a job; it is started first where there is none."""
@@ -175,12 +146,6 @@ class Workers:
                 self.spent_s[phase] += seconds
             if self._show_output is not None and entry.plugin is not None and (output := worker.take_output().strip()):
                 self._show_output(job.cell.kernel, output)
-
-    def _blame(self, before: Suspect, chosen: Suspect) -> Suspect:
-        """The variant that is blamed from now on; the one blamed before has come to an end."""
-        if chosen != before:
-            self._strikes.answered(before)
-        return chosen
 
     def _name(self, job: Job, entry: Entry) -> str:
         """A plugin never shares its worker with kernels of other files: importing it may harm them."""

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from longca import lengths, masks
-from longca.bench.plan.cell import Cell, key
+from longca.bench.plan.cell import Cell, fingerprint, key
 from longca.bench.plan.suite import Number, Suite
 from longca.bench.plan.workload import Step
 from longca.errors import BadInput
@@ -34,6 +34,11 @@ class Planned:
     key: str
     mask: MaskEntry
     versions: Mapping[str, str]
+
+    @property
+    def shown(self) -> tuple[int, str]:
+        """What tells which pairs the mask shows: its length and its digest."""
+        return self.cell.problem.seqlen, self.mask.digest
 
 
 def make_cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequence[Step] = ()) -> list[Cell]:
@@ -159,12 +164,49 @@ def describe_mask(mask: AnyMask, token_shape: Heads | None = None) -> MaskEntry:
     return entry
 
 
+def mask_outline(problem: Problem) -> MaskEntry:
+    """The mask of a problem without its blocks, in milliseconds instead of minutes: for dry runs, shards and estimates. A pattern of 128K
+    tokens and 64 heads has 268 million blocks; how many are kept follows from its parameters. So its area is the expected one, and its
+    digest is that of how it is made: two seeds whose rule happens to select the same blocks count as two."""
+    return _mask_outline(problem.every_pass)
+
+
+@lru_cache(maxsize=4096)
+def _mask_outline(problem: Problem) -> MaskEntry:
+    if problem.mask not in masks.block_names():  # with bands on top of blocks, what is left of these is not known beforehand
+        return mask_entry(problem)
+    refuse_too_long(problem)
+    params = {**dict(problem.params), "heads": problem.patterns}
+    rows, columns, count, known = masks.BLOCK_PATTERNS[problem.mask].frame(problem.seqlen, problem.seed, params)
+    random = problem.source == "random"
+    draws_nothing = count == len(columns) - 1  # every block is kept
+    made_from = None if draws_nothing else (problem.seed, problem.source, None if random else problem.token_shape)
+    part = count / (len(columns) - 1)
+    area = part if random else part - part**2 / 2  # a causal mask lies on top: a row sees its own part of what comes before it
+    return MaskEntry(
+        digest=fingerprint(rows.tolist(), columns.tolist(), count, known["heads"], made_from),
+        mask=problem.mask,
+        seed=problem.seed,
+        params=known,
+        source=problem.source,
+        seqlen_q=problem.seqlen,
+        seqlen_k=problem.seqlen,
+        area=round(known["heads"] * problem.seqlen**2 * area),
+        bands=None,
+    )
+
+
+def names_by_pairs(planned: Iterable[Planned]) -> dict[tuple[int, str], list[str]]:
+    """The names of masks by length and digest: those of one entry show the same pairs."""
+    names: dict[tuple[int, str], dict[str, None]] = {}
+    for entry in planned:
+        names.setdefault(entry.shown, {})[entry.cell.problem.mask] = None
+    return {shown: list(same) for shown, same in names.items()}
+
+
 def equal_masks(planned: Iterable[Planned]) -> list[str]:
     """A sentence for each set of masks that are the same mask at a length: a kernel that ignores what tells them apart is right there."""
-    shown: dict[tuple[int, str], dict[str, None]] = {}
-    for entry in planned:
-        shown.setdefault((entry.cell.problem.seqlen, entry.mask.digest), {})[entry.cell.problem.mask] = None
-    return [f"{' and '.join(names)} are the same mask at {seqlen} tokens" for (seqlen, _), names in shown.items() if len(names) > 1]
+    return [f"{' and '.join(names)} are the same mask at {n} tokens" for (n, _), names in names_by_pairs(planned).items() if len(names) > 1]
 
 
 def plan(

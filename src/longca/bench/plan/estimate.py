@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec.structs import replace
 
+from longca.bench.plan.catalogue import answer_of
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned
-from longca.bench.plan.outline import mask_outline
+from longca.bench.plan.cells import Planned, mask_outline
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.base import No
-from longca.masks import AnyMask
 from longca.results import metrics
 from longca.results.problem import Pass, Problem
 from longca.results.settings import ENOUGH, EXTENSION, FEWEST, SAMPLE_LENGTH, ClockSettings, Limits
@@ -49,14 +48,14 @@ def clock_s(call: float, clock: ClockSettings) -> float:
     return max(clock.warmup_s, call) + (1 - NOISY) * agreeing + NOISY * noisy
 
 
-def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
+def estimates_s(planned: Iterable[Planned], suite: Suite, full: bool = False) -> dict[str, float]:
     """Seconds of each cell by its key. The first cell of a kernel bears its start, its first cell on a problem the check, and the
-    first cell of a problem the reference. Cells that a kernel will refuse take no time."""
+    first cell of a problem the reference. Cells that will not run take no time; `full` runs those that need memory in O(S²), too."""
     seconds, seen = dict[str, float](), set[Cell | Problem | str]()
+    longest = None if full else suite.quadratic_length
     for entry in planned:
-        cell, call = entry.cell, call_s(entry.cell)
-        alone = cell.problem.pass_ is Pass.FWD  # a forward that fails beside its backward is tried without
-        if _is_refused(_sample_of(cell, grad=cell.grad and not alone)):
+        cell, problem, call = entry.cell, entry.cell.problem, call_s(entry.cell)
+        if _never_runs(cell, longest):
             seconds[entry.key] = 0.0
             continue
         own = clock_s(call, suite.clock) + 0.05
@@ -64,42 +63,35 @@ def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
             own += FIRST_S[cell.device]
         if cell.job not in seen:
             own += 0.1 + CHECK_CALLS * call
-        if cell.problem.every_pass not in seen:
-            own += 0.1 + REFERENCE_WORK * cell.problem.seqlen**2 * cell.problem.heads_q * cell.problem.head_dim / flops_per_second(
-                cell.device
-            )
-        seen |= {cell.job, cell.problem.every_pass, cell.kernel}
+        if problem.every_pass not in seen:
+            own += 0.1 + REFERENCE_WORK * problem.seqlen**2 * problem.heads_q * problem.head_dim / flops_per_second(cell.device)
+        seen |= {cell.job, problem.every_pass, cell.kernel}
         seconds[entry.key] = own
     return seconds
 
 
-def _sample_of(cell: Cell, grad: bool) -> Cell:
-    """The cell at a short length."""
-    return replace(cell.with_problem(seqlen=SAMPLE_LENGTH, seed=0, documents=None, pass_=Pass.FWD), grad=grad)
-
-
-@lru_cache(maxsize=4096)
-def _is_refused(sample: Cell) -> bool:
-    """Returns whether a kernel of the registry refuses this mask at a short length. Plugins and methods are not asked."""
-    if sample.split is not None or sample.kernel.partition(":")[0] not in registry.names():
+def _never_runs(cell: Cell, longest: int | None) -> bool:
+    """Whether a kernel of the registry is not available, refuses this mask at a short length, or needs memory in O(S²) beyond the longest
+    length for that. Plugins and methods are not asked."""
+    if cell.split is not None or cell.kernel.partition(":")[0] not in registry.names():
         return False
-    try:
-        mask = _sample_mask(sample.problem.every_pass)
-        answers = [registry.supports(kernel, mask, sample.case(mask)) for kernel in registry.choices(sample.kernel)]
-    except Exception:  # no such mask at this length, or a kernel that cannot answer: its worker finds out
-        return False
-    return all(isinstance(answer, No) for answer in answers)
+    if not _is_available(cell.kernel, cell.device):
+        return True
+    alone = cell.problem.pass_ is Pass.FWD  # a forward that fails beside its backward is tried without
+    short = cell.with_problem(seqlen=SAMPLE_LENGTH, seed=0, documents=None, pass_=Pass.FWD)
+    answer = answer_of(replace(short, grad=cell.grad and not alone))
+    return isinstance(answer, No) or (answer.quadratic and longest is not None and cell.problem.seqlen > longest)
 
 
-@lru_cache(maxsize=64)
-def _sample_mask(problem: Problem) -> AnyMask:
-    return problem.build_mask()
+@lru_cache(maxsize=256)
+def _is_available(label: str, device: str) -> bool:
+    return any(not isinstance(registry.available(kernel, device), No) for kernel in registry.choices(label))
 
 
-def refuse_hopeless(planned: Sequence[Planned], limits: Limits, per_rank: bool = False) -> None:
+def refuse_hopeless(cells: Iterable[Cell], limits: Limits, per_rank: bool = False) -> None:
     """Refuses a run on a CPU with a cell whose time does not suffice for a few calls, and names the longest length that would do, in the
     suite's own terms: the tokens of each rank, or all of them."""
-    slow = [entry.cell for entry in planned if entry.cell.device == "cpu" and LEAST_CALLS * call_s(entry.cell) > limits.time_s]
+    slow = [cell for cell in cells if cell.device == "cpu" and LEAST_CALLS * call_s(cell) > limits.time_s]
     if not slow:
         return
     worst = max(slow, key=call_s)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from msgspec.structs import replace as change
 
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned
-from longca.bench.plan.outline import mask_outline
+from longca.bench.plan.cells import Planned, mask_outline
 from longca.errors import BadInput
 from longca.results.problem import Pass, Problem
 from longca.results.record import RETRIED, Record, Status

@@ -5,12 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-from longca import code_version
 from longca.kernels import registry
-from longca.parallel import registry as methods
-from longca.plugins import module_name
 
 CODE, METHOD_CODE = "code", "method_code"
 
@@ -34,13 +30,10 @@ def kernel_versions(label: str) -> dict[str, str]:
     return versions
 
 
-def plugin_versions(path: str) -> dict[str, str]:
-    """The versions of a plugin that cannot be loaded: of its file and the modules that it imports."""
-    return torch_version() | {CODE: code_version.of_module(Path(path), module_name(path))}
-
-
 def method_versions(name: str) -> dict[str, str]:
     """The code version of a method; of another project's method also the version of its package."""
+    from longca.parallel import registry as methods
+
     package = methods.classes()[name].package.partition(">")[0]
     theirs = {package: installed(package) or ""} if package and package != "torch" else {}
     return {METHOD_CODE: methods.code_version(name)} | theirs

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from longca import masks
-from longca.bench.plan.refusals import convert
-from longca.bench.plan.suite import Seed, Suite, folder, names, read_toml
+from longca.bench.plan.suite import Seed, Suite, convert, folder, names, read_toml
 from longca.errors import BadInput, LongcaError, unknown
 from longca.masks.expression import Expression, Leaf
 from longca.results.problem import Size

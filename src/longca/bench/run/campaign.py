@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,15 +13,13 @@ from msgspec.structs import asdict
 from longca import masks
 from longca.bench.plan import jobs
 from longca.bench.plan.cell import key
-from longca.bench.plan.cells import Planned, plan
+from longca.bench.plan.cells import Planned, mask_entry, mask_outline, plan
 from longca.bench.plan.estimate import estimates_s, refuse_hopeless
-from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
 from longca.bench.run.level import Level
-from longca.bench.run.progress import progress
+from longca.bench.run.progress import Show, TimeLeft, progress
 from longca.bench.run.slow import SlowKernels
-from longca.bench.run.time_left import TimeLeft
 from longca.errors import BadInput
 from longca.results.doubts import without_doubtful
 from longca.results.files import read_environments, read_results
@@ -32,7 +29,6 @@ from longca.results.record import Environment, Environments, Record
 from longca.results.settings import ClockSettings
 from longca.text import format_duration, plural
 
-Show = Callable[[int, TimeLeft], AbstractContextManager[runner.Watcher]]
 LONG_S = 60.0  # a run that takes longer is announced
 
 
@@ -55,12 +51,10 @@ def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
     model, versions = environment.device_model(level.device), level.catalogue.versions
     cells = level.cells(steps)
-    planned = plan(cells, model, versions, mask_outline)
     if not dry:
-        level.refuse_here()
-        refuse_hopeless(planned, level.suite.limits, level.suite.per_rank)
-        planned = plan(cells, model, versions)
-    level.admit(planned)
+        refuse_hopeless(cells, level.suite.limits, level.suite.per_rank)
+    planned = plan(cells, model, versions, mask_outline if dry else mask_entry)
+    level.admit(planned, dry)
     return planned
 
 
@@ -79,7 +73,7 @@ def measure(
     name = environment.name_of(machine)
     executor = level.executor(environment.device_model(level.device), out / runner.CACHE, full)
     with Journal(out) as journal:
-        unknown = bool(journal.history) and not journal.environments
+        is_unknown = bool(journal.history) and not journal.environments
         journal.add_environment(name, environment.dated(machine))
         believed = _believed(journal.records, journal.environments)
         todo = jobs.left_to_do(planned, believed, retry=retry, full=full)
@@ -89,20 +83,13 @@ def measure(
         for record in replaced(journal.history, journal.environments, {entry.key for entry in planned}):
             journal.add(record)  # the user went back to code that a later version had replaced: the last record counts
         runner.make_cache(journal.folder)
-        todo_jobs = jobs.make_jobs(todo, level.suite.limits.workers)
-        left = TimeLeft(estimates_s(todo, level.suite), {entry.key: entry.cell for entry in todo})
-        with show(len(todo), left) as watcher:
+        todo_jobs, left = jobs.make_jobs(todo, level.suite.limits.workers), TimeLeft(estimates_s(todo, level.suite, full))
+        with show(todo, left) as watcher:
             executor.say = watcher.say
-            if journal.torn:
-                watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
-            if unknown:
-                watcher.say(f"{journal.folder}/env.json is missing: the device and the settings of earlier records there are unknown.")
-            if len(todo) < len(planned):
-                done = f"{len(planned) - len(todo)} of {plural(len(planned), 'cell')}"
-                watcher.say(f"resuming {out}: {done} {'is' if len(planned) == 1 else 'are'} done.")
             measured_now = {entry.key for entry in todo}
             kept = [believed[entry.key] for entry in planned if entry.key not in measured_now]
-            if note := other_clocks(kept, journal.environments, level.suite.clock):
+            notes = resume_notes(journal, is_unknown, len(kept), len(planned))
+            for note in [*notes, *other_clocks(kept, journal.environments, level.suite.clock)]:
                 watcher.say(note)
             if left.seconds > LONG_S:
                 watcher.say(f"{plural(len(todo), 'cell')} to measure: about {format_duration(left.seconds)}.")
@@ -117,16 +104,26 @@ def measure(
     return Finished(Results(records, environments), ended.left, ended.interrupted, len(todo), seconds, executor.spent_s)
 
 
-def other_clocks(kept: Sequence[Record], environments: Environments, clock: ClockSettings) -> str:
-    """A sentence on times that are kept though they were measured with other settings of the clock; empty where there are none."""
+def resume_notes(journal: Journal, is_unknown: bool, done: int, cells: int) -> list[str]:
+    """Sentences on a journal that is resumed: what it lost, and how many of the cells it holds."""
+    notes = [f"dropped a torn last line of {journal.torn} bytes; its cell is measured again."] if journal.torn else []
+    if is_unknown:
+        notes.append(f"{journal.folder}/env.json is missing: the device and the settings of earlier records there are unknown.")
+    if done:
+        notes.append(f"resuming {journal.folder}: {done} of {plural(cells, 'cell')} {'is' if cells == 1 else 'are'} done.")
+    return notes
+
+
+def other_clocks(kept: Sequence[Record], environments: Environments, clock: ClockSettings) -> list[str]:
+    """A sentence on times that are kept though they were measured with other settings of the clock, where there are any."""
     clocks = [environments[record.env].clock for record in kept if record.ok and record.env in environments]
     changed = [was for was in clocks if was and (asdict(clock) | was) != asdict(clock)]
     if not changed:
-        return ""
+        return []
     values = {(name, old, new) for was in changed for name, new in asdict(clock).items() if (old := was.get(name, new)) != new}
     words = ", ".join(f"{name} {old}, now {new}" for name, old, new in sorted(values, key=str))
     cells = f"{plural(len(changed), 'cell')} of it {'was' if len(changed) == 1 else 'were'}"
-    return f"{cells} measured with other settings of the clock ({words}); another --out measures everything again."
+    return [f"{cells} measured with other settings of the clock ({words}); another --out measures everything again."]
 
 
 def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: bool = False, full: bool = False) -> list[Planned]:

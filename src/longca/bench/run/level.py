@@ -25,13 +25,9 @@ class Level(ABC):
     def cells(self, steps: Sequence[Step]) -> list[Cell]:
         return make_cells(self.suite, self.catalogue.for_all_masks, self.device, steps)
 
-    def refuse_here(self) -> None:
-        """Refuses what this machine cannot start. A dry run does not ask."""
-        return
-
     @abstractmethod
-    def admit(self, planned: Sequence[Planned]) -> None:
-        """Raises where the planned cells make no sense together."""
+    def admit(self, planned: Sequence[Planned], dry: bool) -> None:
+        """Raises where the planned cells make no sense together; a dry run is not refused for what this machine cannot start."""
 
     def details(self, planned: Sequence[Planned]) -> list[str]:
         """Lines of a dry run about what the plans of cells decided."""

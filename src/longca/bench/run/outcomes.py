@@ -1,19 +1,28 @@
-"""From what a kernel raised to an outcome: a status and a reason."""
+"""From samples, or from what a kernel raised, to the outcome of a cell, and from that to its record."""
 
 from __future__ import annotations
 
 import math
+import os
 from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
+from longca.bench.clock.clock import Timing
+from longca.bench.plan.cells import Planned
 from longca.errors import LongcaError, Refused, Unavailable, is_out_of_memory
+from longca.kernels.base import Case
+from longca.masks import AnyMask
 from longca.plugins import place
-from longca.results.record import Check, Outcome, Status
+from longca.results import metrics
+from longca.results.problem import Pass
+from longca.results.record import SCHEMA, BuiltMask, Check, Energy, Outcome, Record, Status, Times
 from longca.text import LONGEST_REASON, out_of_memory, printable, short
 
 PLACE = "longca_place"  # an attribute of errors whose frames are gone
+MEASURED = ("compile_ms", "timed", "memory", "energy", "over_ranks")  # exists only where something was measured
 
 
 class CellFailed(Exception):
@@ -53,6 +62,70 @@ def drop_frames(error: BaseException) -> None:
     while raised is not None:  # also those of the errors that it came from
         raised.__traceback__ = None
         raised = raised.__context__
+
+
+def timed_outcome(
+    timing: Timing,
+    mask: AnyMask,
+    case: Case,
+    pass_: Pass,
+    device_model: str,
+    ranks: int = 1,
+    nondeterministic: bool | None = None,
+    joules: float | None = None,
+    **fields: Any,
+) -> Outcome:
+    """The outcome of a timed pass, per device of those that share the work; `fields` are what else is known of it. A speed that the
+    device cannot reach is invalid and gets no time."""
+    speed = metrics.tflops(metrics.flops(mask, case, pass_) / ranks, timing.median)
+    limit = peak = metrics.peak(device_model, case.dtype)
+    if peak is None and case.device == "cpu":
+        limit = metrics.cpu_bound(len(os.sched_getaffinity(0)), case.dtype, metrics.cpu_flags())
+    impossible = metrics.too_fast(speed, limit, device_model, case.dtype)
+    if impossible:
+        return Outcome(status=Status.INVALID, reason=impossible, **fields)
+    times = Times(
+        median=timing.median,
+        p20=timing.percentile(20),
+        p80=timing.percentile(80),
+        samples=list(timing.samples),
+        tflops=speed,
+        spread=timing.spread,
+        stop=timing.stop,
+        noisy=timing.stop != "target",
+        mfu=None if peak is None else speed / peak,
+        call_ms=timing.call_ms,
+        host_bound=timing.host_bound,
+        nondeterministic=nondeterministic,
+        clock_mhz=timing.clock_mhz,
+    )
+    energy = None if timing.watts is None and joules is None else Energy(timing.watts, joules)
+    return Outcome(status=Status.OK, timed=times, energy=energy, **fields)
+
+
+def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:
+    cell, problem, mask = planned.cell, planned.cell.problem, planned.mask
+    kernel, _, variant = cell.kernel.partition(":")
+    fields = asdict(outcome)
+    if outcome.status is not Status.OK:
+        fields |= dict.fromkeys(MEASURED)
+    fields["variant"] = outcome.variant or variant or None
+    pairs = mask.area * problem.heads_q // problem.patterns
+    return Record(
+        **fields,
+        schema=SCHEMA,
+        key=planned.key,
+        env=environment,
+        level=cell.level,
+        kernel=kernel,
+        asked=cell.kernel,
+        problem=problem,
+        built=BuiltMask(mask.digest, mask.area, mask.seqlen_q, mask.seqlen_k, mask.params),
+        flops=max(1, metrics.flops_of(pairs, problem.head_dim, problem.head_dim_v, problem.pass_)),
+        versions=dict(planned.versions),
+        split=cell.split,
+        planned_grad=cell.grad and problem.pass_ is Pass.FWD,  # where the backward fails, `grad` is that of the forward alone
+    )
 
 
 def to_message(reply: msgspec.Struct) -> Any:

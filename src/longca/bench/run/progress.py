@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
-from typing import TYPE_CHECKING
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
+from longca.bench.plan.cells import Planned
 from longca.bench.plan.jobs import Job
-from longca.bench.run.time_left import TimeLeft
 from longca.results.naming import mask_title
-from longca.results.record import Record
+from longca.results.record import NEVER_RAN, Record
 from longca.results.tables import speed_unit
 from longca.text import format_duration, format_size, in_notebook, short, write_over
 
-if TYPE_CHECKING:
-    from longca.bench.run.campaign import Show
+# measuring that is taken to have gone as estimated: the first cells, which compile and import, do not change the estimate of all
+TRUST_S = 2.0
+TRUST = 0.05  # of the whole run
+
+
+class TimeLeft:
+    """The estimates of the cells that are left, corrected by what the cells before them really took. Cells are weighed, not counted: the
+    last length of a suite may take longer than all others together."""
+
+    def __init__(self, estimates: Mapping[str, float], now: Callable[[], float] = time.monotonic) -> None:
+        """Seconds of each cell by its key."""
+        self._estimates, self._now, self._last = dict(estimates), now, now()
+        self._estimated = self._measured = max(TRUST_S, TRUST * sum(self._estimates.values()))
+
+    def finished(self, record: Record) -> None:
+        estimate, now = self._estimates.pop(record.key), self._now()
+        if record.status not in NEVER_RAN:
+            self._estimated += estimate
+            self._measured += now - self._last
+        self._last = now
+
+    @property
+    def seconds(self) -> float:
+        """The seconds left at this moment."""
+        left = sum(self._estimates.values()) * self._measured / self._estimated
+        return max(0.0, left - (self._now() - self._last)) if self._estimates else 0.0
 
 
 def result(record: Record) -> str:
@@ -29,13 +54,14 @@ def result(record: Record) -> str:
 class Silent:
     """Shows nothing."""
 
-    def __init__(self, total: int, left: TimeLeft) -> None:
-        self._total, self._done, self._left = total, 0, left
+    def __init__(self, todo: Sequence[Planned], left: TimeLeft) -> None:
+        self._total, self._done, self._left = len(todo), 0, left
+        self._seeds = Counter(mask for mask, _ in {(entry.cell.problem.mask, entry.cell.problem.seed) for entry in todo})
 
     def __enter__(self) -> Silent:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing to end."""
 
     def begin(self, job: Job) -> None:
@@ -52,12 +78,15 @@ class Silent:
         """Kernel or method, mask (with its seed where the run has several), length and pass."""
         line = f"{record.split_name} {record.label}" if record.method else record.label
         mask = mask_title(record) if record.problem.is_pattern else record.problem.mask
-        seed = f" seed={record.problem.seed}" if self._left.has_several_seeds(record) else ""
+        seed = f" seed={record.problem.seed}" if self._seeds[record.problem.mask] > 1 else ""
         return f"{line} {mask}{seed} {format_size(record.problem.seqlen)} {record.problem.pass_.value}"
 
     @property
     def _count(self) -> str:
         return f"[{self._done}/{self._total}, {format_duration(self._left.seconds)} left]"
+
+
+Show = Callable[[Sequence[Planned], TimeLeft], Silent]
 
 
 class PlainProgress(Silent):
@@ -74,7 +103,7 @@ class PlainProgress(Silent):
 class NotebookProgress(Silent):
     """One line with the latest cell; cells that failed keep a line of their own."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         write_over("")
 
     def finished(self, record: Record) -> None:
@@ -92,7 +121,7 @@ class NotebookProgress(Silent):
 class LiveProgress(Silent):
     """A line per cell, and below them a bar with the time left and the cell that runs."""
 
-    def __init__(self, total: int, left: TimeLeft) -> None:
+    def __init__(self, todo: Sequence[Planned], left: TimeLeft) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
         from rich.text import Text
@@ -101,16 +130,16 @@ class LiveProgress(Silent):
             def render(self, task: object) -> Text:
                 return Text(f"{format_duration(left.seconds)} left")
 
-        super().__init__(total, left)
+        super().__init__(todo, left)
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), SecondsLeft(), TextColumn("{task.description}", markup=False))
         self._bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
-        self._task = self._bar.add_task("", total=total)
+        self._task = self._bar.add_task("", total=len(todo))
 
     def __enter__(self) -> LiveProgress:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def begin(self, job: Job) -> None:
@@ -126,8 +155,8 @@ class LiveProgress(Silent):
         self._bar.console.print(text, markup=False, highlight=False)
 
 
-def progress(total: int, left: TimeLeft) -> PlainProgress | LiveProgress:
-    return LiveProgress(total, left) if sys.stderr.isatty() else PlainProgress(total, left)
+def progress(todo: Sequence[Planned], left: TimeLeft) -> PlainProgress | LiveProgress:
+    return LiveProgress(todo, left) if sys.stderr.isatty() else PlainProgress(todo, left)
 
 
 def watcher(shown: bool) -> Show:

@@ -10,27 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from longca.bench.plan.jobs import Job
-from longca.bench.run.record import make_record
+from longca.bench.run.outcomes import make_record
+from longca.bench.run.progress import Silent
 from longca.bench.run.retry import Executor, outcomes, skipped
 from longca.bench.run.slow import SlowKernels
 from longca.results.journal import CannotWrite, Journal
-from longca.results.record import Record
 
 CACHE = ".cache"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Watcher(Protocol):
-    """Shows what happens."""
-
-    def begin(self, job: Job) -> None: ...
-
-    def finished(self, record: Record) -> None: ...
-
-    def say(self, text: str) -> None: ...
 
 
 class Ended(NamedTuple):
@@ -111,7 +101,7 @@ def execute(
     executor: Executor,
     journal: Journal,
     environment: str,
-    watcher: Watcher,
+    watcher: Silent,
     limit_s: float | None = None,
     slow: SlowKernels | None = None,
 ) -> Ended:

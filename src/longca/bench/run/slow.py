@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from longca.bench.plan.cell import Cell
@@ -19,15 +20,15 @@ class SlowKernels:
     """The times of a run by what is compared: the same mask, shape and seed at every length."""
 
     def __init__(self, planned: Sequence[Planned], records: Mapping[str, Record]) -> None:
-        self._ms: dict[Problem, dict[int, dict[Cell, float]]] = {}
+        self._ms: defaultdict[Problem, defaultdict[int, dict[Cell, float]]] = defaultdict(lambda: defaultdict(dict))
         for entry in planned:
             if entry.key in records:
                 self.add(entry.cell, records[entry.key])
 
     def add(self, cell: Cell, record: Record) -> None:
         if record.ok:
-            lengths = self._ms.setdefault(_any_length(cell).problem, {})
-            lengths.setdefault(cell.problem.seqlen, {})[_any_length(cell.job)] = record.times.median
+            own = cell.with_problem(seqlen=1)
+            self._ms[own.problem][cell.problem.seqlen][own] = record.times.median
 
     def reason(self, job: Job) -> str:
         """Why a job is skipped; empty where it runs. Each of its passes must have been slow."""
@@ -40,14 +41,7 @@ class SlowKernels:
 
     def _slow_lengths(self, cell: Cell) -> dict[int, float]:
         """The shorter lengths at which the cell's kernel was slow, if it was so at each of the longest of them, and how many times."""
-        lengths = self._ms.get(_any_length(cell).problem, {})
-        own = _any_length(cell.job)
-        times = {
-            n: by_kernel[own] / min(by_kernel.values()) for n, by_kernel in lengths.items() if n < cell.problem.seqlen and own in by_kernel
-        }
-        longest = sorted(times)[-LENGTHS:]
-        return {n: times[n] for n in longest if times[n] >= TIMES}
-
-
-def _any_length(cell: Cell) -> Cell:
-    return cell.with_problem(seqlen=1)
+        own, n = cell.with_problem(seqlen=1), cell.problem.seqlen
+        ms = {length: by_kernel for length, by_kernel in self._ms[own.problem].items() if length < n and own in by_kernel}
+        times = {length: ms[length][own] / min(ms[length].values()) for length in sorted(ms)[-LENGTHS:]}
+        return {length: ratio for length, ratio in times.items() if ratio >= TIMES}
