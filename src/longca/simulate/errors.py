@@ -46,6 +46,9 @@ class Spread(Struct, frozen=True):
     most: float
     count: int
 
+    def __str__(self) -> str:
+        return f"{self.median:.0%} (median) and {self.most:.0%} (nine in ten)"
+
 
 @dataclass(frozen=True)
 class Trust:
@@ -56,6 +59,12 @@ class Trust:
     spread: Spread | None  # None: never compared
     gpus: int = 0
     differences: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.spread is None:
+            return f"{self.method} was never compared on {self.kind}"
+        other = f", but {' and '.join(self.differences)} never" if self.differences else ""
+        return f"{self.method} on {self.gpus} GPUs was within {self.spread}{other}"
 
 
 def kind_of(mask: str) -> str:

@@ -109,7 +109,7 @@ def read(file: Path, cluster: str) -> Published:
 @lru_cache(maxsize=8)
 def packs(seqlen: int) -> list[list[int]]:
     """The lengths of the documents in each of the 20 packs whose mean speed was published. Documents longer than a quarter of the sequence
-    are cut into quarters; everything is shuffled and laid end to end into packs, documents are cut where a pack ends, packs are shuffled."""
+    are cut into quarters; everything is shuffled and laid end to end into packs, cut where a pack ends, and packs are shuffled."""
     generator = np.random.default_rng(SEED)
     length = np.array([(shortest + longest) // 2 for shortest, longest, _ in BINS])
     number, quarter = np.array([documents for _, _, documents in BINS]), seqlen // 4

@@ -9,7 +9,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from longca import masks
-from longca.bench.many_devices.grids import grid_of, has_a_choice
+from longca.bench.many_devices.grids import grid_of, has_a_choice, options_of, plan_of, refuse_options
 from longca.bench.many_devices.level import methods_of
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import make_cells, mask_of

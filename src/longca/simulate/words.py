@@ -13,7 +13,7 @@ from longca.simulate.against import Pair, errors, measured_names
 from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import DENSE, DOCUMENTS, Cluster
 from longca.simulate.contest import AS_LONG, Contest, Entry
-from longca.simulate.errors import Trust, ledger_of, usual
+from longca.simulate.errors import ledger_of, usual
 from longca.simulate.published import Point, Published
 from longca.simulate.sensitivity import Sensitivity
 from longca.simulate.table import Row
@@ -169,25 +169,15 @@ def trust(found: Simulation, contest: Contest) -> list[str]:
     ledger, kind = ledger_of(found.name, cluster), next(iter(own.values())).kind
     expected = usual(found.name, cluster, kind)
     if ledger is None:
-        elsewhere = f"on other clusters times on {kind} were within {_spread(expected.median, expected.most)} of predictions"
+        elsewhere = f"on other clusters times on {kind} were within {expected} of predictions"
         why = cluster.compared or "Predictions for this cluster, with these constants, were compared with no measurement"
         return [f"{why.rstrip('.')}; {elsewhere}."]
     compared = [one for one in own.values() if one.spread is not None]
     never = [one.method for one in own.values() if one.spread is None]
-    lines = [f"error on {kind} ({ledger.source}): {'; '.join(map(_trust, compared[:3]))}."] if compared else []
+    lines = [f"error on {kind} ({ledger.source}): {'; '.join(map(str, compared[:3]))}."] if compared else []
     if never:
-        lines.append(f"never compared on {kind}: {', '.join(never)}; other methods were within {_spread(expected.median, expected.most)}.")
+        lines.append(f"never compared on {kind}: {', '.join(never)}; other methods were within {expected}.")
     return lines
-
-
-def _trust(one: Trust) -> str:
-    assert one.spread is not None
-    other = f", but {' and '.join(one.differences)} never" if one.differences else ""
-    return f"{one.method} on {one.gpus} GPUs was within {_spread(one.spread.median, one.spread.most)}{other}"
-
-
-def _spread(typical: float, most: float) -> str:
-    return f"{typical:.0%} (median) and {most:.0%} (nine in ten)"
 
 
 def bounds(best: Entry, hangs_on: Sensitivity | None) -> str:
@@ -233,11 +223,9 @@ def published(name: str, cluster: Cluster, figures: Published, points: Sequence[
     for kind, masks in (("full and causal", DENSE), ("documents", DOCUMENTS)):
         own = [point for point in points if point.figure.mask in masks]
         later = [point for point in own if point.figure.gpus != first]
-        parts.append(
-            f"{kind}: {_errors(point.error for point in own)}; beyond {first} GPUs {_errors(point.error for point in later)}, of the scaling "
-            f"{_errors(point.scaling_error for point in later)}, where 'the same as at {first} GPUs' has "
-            f"{_errors(point.flat_error for point in later)}."
-        )
+        beyond = f"beyond {first} GPUs {_errors(point.error for point in later)}, of the scaling {_errors(p.scaling_error for p in later)}"
+        flat = f"'the same as at {first} GPUs' has {_errors(point.flat_error for point in later)}"
+        parts.append(f"{kind}: {_errors(point.error for point in own)}; {beyond}, where {flat}.")
         for method in figures.methods:
             errors_of = [point.error for point in own if point.figure.method == method]
             parts.append(f"  {method}: {_errors(errors_of)}, from {min(errors_of):+.0%} to {max(errors_of):+.0%}")
