@@ -6,7 +6,7 @@ OUT ?= out
 # the tests run two at a time; more threads in each would only get in each other's way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all frameworks peers lint docs figures pictures screenshots clean
+.PHONY: demo test test-all frameworks peers wheel lint docs figures pictures screenshots clean
 
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
@@ -15,9 +15,13 @@ demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the fi
 	$(BIN)/longca verify --plugin examples/my_kernel.py --kernels torch,sdpa,my_kernel --seqlens 256
 	$(BIN)/longca run quick --out $(OUT)/quick
 	$(BIN)/longca export $(OUT)/quick --csv > $(OUT)/quick.csv
-	$(BIN)/longca report $(OUT)/quick -o $(OUT)/report.html
+	$(BIN)/longca run --level cp --nproc 2 --methods ulysses,ring_p2p,magi --masks causal,causal_document --seqlens 1K --heads 4:2 --head-dim 64 \
+	  --dtype fp32 --passes fwd,bwd --seed 42 --out $(OUT)/ranks
+	$(BIN)/longca simulate --cluster h100-ib --gpus 64 --masks causal_document --passes fwd+bwd --out $(OUT)/simulated
+	$(BIN)/longca report $(OUT)/quick $(OUT)/ranks $(OUT)/simulated -o $(OUT)/report.html
 	$(BIN)/longca recommend --mask causal_document --seqlen 1K --heads 4:2 --head-dim 64 --dtype fp32 --results $(OUT)/quick
-	@echo "wrote $(OUT)/masks.png, $(OUT)/quick/results.jsonl (every figure and check), $(OUT)/quick.csv and $(OUT)/report.html"
+	@echo "wrote $(OUT)/masks.png, the records of kernels, ranks and simulated GPUs in $(OUT)/quick, $(OUT)/ranks and $(OUT)/simulated,"
+	@echo "$(OUT)/quick.csv, and a page with all of them: $(OUT)/report.html"
 
 test: lint  ## what every change must pass
 	$(BIN)/python -m pytest -q -n 2 -m "not slow"
@@ -38,6 +42,9 @@ peers: $(READY)  ## the tests of other projects' context parallelism, with these
 	$(BIN)/python -m pip install -q -c constraints.txt --no-deps --upgrade --target $(PEERS) \
 	  ring-flash-attn yunchang deepspeed psutil py-cpuinfo hjson pydantic pydantic-core annotated-types typing-inspection einops tqdm msgpack
 	PYTHONPATH=$(PEERS) $(BIN)/python -m pytest -q tests/parallel/test_peers.py
+
+wheel: $(READY)  ## builds the wheel and tries it in a new environment
+	PYTHON=$(BIN)/python tools/try_wheel.sh
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -24,14 +24,15 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from longca import masks, parallel
+from longca import masks
+from longca.kernels import registry as kernels
 from longca.kernels.base import Case
 from longca.kernels.inputs import DTYPES, tokens
 from longca.parallel import registry
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.comm.null import NullComm
-from longca.parallel.functional import through
+from longca.parallel.differentiable import through
 from longca.parallel.grid import Grid
 from longca.parallel.method import Plan, make_plan
 from longca.processes.pool import Pool
@@ -148,18 +149,14 @@ def through_autograd(setting: Setting, call: Callable[..., torch.Tensor], batche
 
 
 def ours_differentiable(setting: Setting) -> Side:
-    plan = setting.plan
-    options: dict[str, Any] = {"method": plan.method.name, "grid": str(plan.grid), "kernel": plan.kernel}
-    return through_autograd(setting, lambda q, k, v: parallel.attention(q, k, v, plan.mask, **options), batched=False)
+    program, layout = setting.plan.program(setting.comm), kernels.choices(setting.plan.kernel)[0].layout
+    return through_autograd(setting, lambda q, k, v: through(program, layout, q, k, v)[0], batched=False)
 
 
 def alone(setting: Setting, differentiable: bool) -> Side:
     """Ours on a rank whose transfers take no time, called in the same way."""
     silent = setting._replace(comm=NullComm(setting.comm.rank, setting.comm.size))
-    if not differentiable:
-        return ours(silent)
-    program = silent.plan.program(silent.comm)
-    return through_autograd(silent, lambda q, k, v: through(program, silent.plan.kernel, q, k, v)[0], batched=False)
+    return ours_differentiable(silent) if differentiable else ours(silent)
 
 
 def torch_ring(setting: Setting, rotation: str) -> tuple[Side, Side]:

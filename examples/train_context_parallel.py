@@ -20,7 +20,8 @@ from longca import masks, parallel
 STEPS, SEQLEN, WIDTH, HEADS, WORDS = 5, 331, 32, 4, 50
 METHOD = os.environ.get("METHOD", "usp")
 # three documents of lengths that no number of ranks divides, each seeing only itself
-MASK = masks.causal_document(SEQLEN, documents=[150, 1, 180])
+DOCUMENTS = (150, 1, 180)
+MASK = masks.causal_document(SEQLEN, documents=DOCUMENTS)
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -54,42 +55,46 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def train(ranks: int, rank: int) -> list[float]:
-    """The losses of a few steps; every rank has its own tokens and the same weights."""
+def train(cp: parallel.Group | None = None) -> list[float]:
+    """Returns the losses of a few steps; every rank of a group has its own tokens and the same weights."""
     torch.manual_seed(0)
-    model = Model()
-    text = torch.randint(WORDS, (SEQLEN + 1,))
-    words, wanted, places = text[:-1], text[1:], torch.arange(SEQLEN)
-    if ranks > 1:
-        owned = parallel.shards(MASK, HEADS, method=METHOD, ranks=ranks)
-        words, wanted, places = (parallel.shard(x, owned, rank) for x in (words, wanted, places))
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if ranks > 1:
-            return parallel.attention(q, k, v, MASK, method=METHOD)
-        return longca.attention(q, k, v, MASK, kernel="torch:chunked")
-
+    model, text = Model(), torch.randint(WORDS, (SEQLEN,))
+    batch = {"words": text, "places": torch.arange(SEQLEN), "labels": text}
+    if cp is not None:
+        plan = cp.plan(MASK, heads=(HEADS, HEADS), head_dim=WIDTH // HEADS, method=METHOD)
+        batch, attend, mean = plan.shard(batch), plan.attention, plan.mean  # labels become shift_labels
+    else:
+        attend, mean = attend_alone, mean_alone
+        batch["shift_labels"] = text.roll(-1).index_fill(0, torch.tensor(DOCUMENTS).cumsum(0) - 1, -100)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(STEPS):
+        logits = model(batch["words"], batch["places"], attend)
+        loss = mean(nn.functional.cross_entropy(logits, batch["shift_labels"], reduction="none"))
         optimizer.zero_grad()
-        # a part of the mean over all tokens, so that losses and gradients of the ranks add up
-        loss = nn.functional.cross_entropy(model(words, places, attend), wanted, reduction="sum") / SEQLEN
         loss.backward()
-        total = loss.detach().clone()
-        if ranks > 1:
-            dist.all_reduce(total)
+        if cp is not None:  # gradients are averaged over ranks, as FSDP and DDP do
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)
+                parameter.grad /= cp.size
         optimizer.step()
-        losses.append(float(total))
+        losses.append(loss.item())
     return losses
+
+
+def attend_alone(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return longca.attention(q, k, v, MASK, kernel="torch:chunked")
+
+
+def mean_alone(losses: torch.Tensor) -> torch.Tensor:
+    return losses.sum() / (SEQLEN - len(DOCUMENTS))  # the last token of a document has no label
 
 
 def main() -> None:
     if "RANK" in os.environ:  # started by torchrun
         dist.init_process_group("gloo")
-        losses = train(dist.get_world_size(), dist.get_rank())
+        with parallel.Group() as cp:
+            losses = train(cp)
         if dist.get_rank() == 0:
             print(json.dumps(losses))
         dist.destroy_process_group()
@@ -97,7 +102,7 @@ def main() -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__]
     # two ranks on one machine need no more than its own address
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"} if sys.platform == "linux" else dict(os.environ)
-    alone = train(1, 0)
+    alone = train()
     print("1 rank ", " ".join(f"{loss:.6f}" for loss in alone))
     answer = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     shared = json.loads(answer.strip().splitlines()[-1])

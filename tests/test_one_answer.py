@@ -24,7 +24,7 @@ from longca.recommend.rank import recommend
 from longca.report import markdown
 from longca.report.page_data import page_data
 from longca.report.terminal import fastest_tables
-from longca.results.naming import contests, rows
+from longca.results.groups import Groups, groups_of
 from longca.results.reading import Results
 from longca.results.tables import speed_unit
 from report.made import Record, around, kernel, results_of
@@ -108,9 +108,9 @@ MORE = {(name, seed): None if name in SLOW and seed else 3.0 if name in SLOW els
 @given(journal=journals, noisy=st.booleans())
 def test_all_surfaces_give_one_answer(journal: Journal, noisy: bool) -> None:
     found = results(journal, noisy)
-    named, speeds = rows(found), expected(journal)
-    page = [cell for setting in page_data(found, named, "title")["settings"] for cell in setting["matrix"]]
-    terminal = [row for table in fastest_tables(named) for row in table.rows]
+    groups, speeds = groups_of(found), expected(journal)
+    page = [cell for setting in page_data(found, groups, "title")["settings"] for cell in setting["matrix"]]
+    terminal = [row for table in fastest_tables(groups) for row in table.rows]
     answer = recommend(Question.parse("causal_document", 8192, pass_="fwd"), found)
     assert [choice.name for choice in answer.choices] == list(speeds)
     if not speeds:
@@ -124,8 +124,8 @@ def test_all_surfaces_give_one_answer(journal: Journal, noisy: bool) -> None:
     assert headline["tflops"] == pytest.approx(speeds[best], rel=1e-4)  # the page has five digits
     assert headline["next"] == next((name for name in others if name not in equal), None)
     assert speed_unit(speeds.values()).text(speeds[best], noisy) in row[1]
-    check_markdown(markdown.render(found, named, "title"), equal, speeds[best])
-    check_compare(found, journal)
+    check_markdown(markdown.render(found, groups, "title"), equal, speeds[best])
+    check_compare(groups, journal)
 
 
 def check_markdown(text: str, equal: list[str], speed: float) -> None:
@@ -135,11 +135,11 @@ def check_markdown(text: str, equal: list[str], speed: float) -> None:
     assert cells[4].partition(" (")[0] == speed_unit([speed]).text(speed)
 
 
-def check_compare(found: Results, journal: Journal) -> None:
+def check_compare(groups: Groups, journal: Journal) -> None:
     """Every kernel against the best other one, on masks that it has."""
-    (contest,) = contests(rows(found))
+    (group,) = groups.every
     for name in KERNELS:
-        position = positions(found, name.partition(":")[0])[contest]
+        position = positions(groups, name.partition(":")[0])[group.contest]
         speeds = expected(journal, kept=name)
         own = name if name in speeds else None
         other = next((line for line in speeds if line != name), None)
@@ -156,7 +156,7 @@ def test_kernels_with_fewer_seeds_stand_as_on_their_seed() -> None:
     assert [choice.name for choice in answer.choices] == ["fa4:bands", "torch:chunked"]
     reason = "it was measured on 1 of the 3 masks (seeds) on which the others are compared; there it has 0.33 times the speed of fa4:bands"
     assert [(out.line, out.status, out.reason) for out in answer.out] == [(name, "fewer masks", reason) for name in SLOW]
-    (setting,) = page_data(found, rows(found), "title")["settings"]
+    (setting,) = page_data(found, groups_of(found), "title")["settings"]
     shares = {name: share for _, order in setting["order"] for name, share, _ in order}
     assert shares == {"fa4:bands": 1, "torch:chunked": 1} | dict.fromkeys(SLOW, pytest.approx(1 / 3, rel=1e-3))
 

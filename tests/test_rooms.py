@@ -19,6 +19,7 @@ ROOMS = [
     {"integrations"},
     {"results"},
     {"processes"},
+    {"probe"},
     {"bench"},
     {"simulate"},
     {"compare", "recommend"},

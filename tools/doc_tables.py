@@ -45,7 +45,6 @@ BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_
 BLOCKS = {"full": "dense", "uniform_block": "{}", "variable_block": "variable, {}"}
 SELECTED = ("nsa", "moba")  # sources of patterns that queries and keys select
 SELECTED_KERNELS = ("block_triton", "fa4:blocks")
-LONGEST, LONGEST_KERNELS = 131072, ("block_triton", "fa4:blocks", "cudnn_bsa")
 LEAST = 0.2  # of the measured ratios of kept blocks
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
 OVER_DENSE = "speed-up over dense"
@@ -167,26 +166,9 @@ def selected() -> str:
     return _table(["blocks", "block_triton", "fa4", OVER_DENSE], table)
 
 
-def sparse_longest() -> str:
-    """The speed-ups of the least ratio with grouped heads, at the longest length."""
-    rows: dict[tuple[str, int], dict[tuple[str, str], Record]] = {}
-    for record, name, size in _random_blocks(LONGEST):
-        if record.problem.heads_kv == 8 and record.built.params.get("ratio", LEAST) == LEAST:
-            _add(rows.setdefault((record.problem.mask, size), {}), name, record)
-    gains = {place: _gains(rows["full", 0], speeds, LONGEST_KERNELS) for place, speeds in sorted(rows.items()) if place[0] != "full"}
-
-    def shown(kind: str) -> str:
-        return " and ".join(f"{own} with {size}" for (mask, size), own in gains.items() if mask == kind)
-
-    return (
-        f"At {format_size(LONGEST)} tokens, 64:8 heads and a ratio of {LEAST}, the fastest kernel's speed-ups over the dense one are,\n"
-        f"forward/backward, {shown('uniform_block')} tokens in a block, {shown('variable_block')} on average."
-    )
-
-
-def _random_blocks(seqlen: int = SEQLEN) -> Iterator[tuple[Record, str, int]]:
+def _random_blocks() -> Iterator[tuple[Record, str, int]]:
     """The records of random patterns and of the dense mask, with the kernel's column and the size of blocks; 0: dense."""
-    for record in _measured("paper-sparse", seqlen=seqlen):
+    for record in _measured("paper-sparse"):
         size = int(record.built.params.get("b") or record.built.params.get("avg") or 0)
         if record.problem.mask in BLOCKS and (record.problem.mask, size) not in LIKE_OTHERS:
             yield record, "fa4:blocks" if record.label == "fa4:native" else record.label, size
@@ -225,10 +207,10 @@ def _printed(command: str) -> list[str]:
     return [line.rstrip() for line in printed.getvalue().splitlines()]
 
 
-def _measured(name: str, source: str = "random", seqlen: int = SEQLEN) -> Iterable[Record]:
+def _measured(name: str, source: str = "random") -> Iterable[Record]:
     """What has a time; of block patterns, those of this source."""
     journal = read(ROOT / "results" / "h200" / name).records
-    records = [record for record in journal if record.problem.seqlen == seqlen and record.problem.source == source]
+    records = [record for record in journal if record.problem.seqlen == SEQLEN and record.problem.source == source]
     fine = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
     failed = {(record.status.value, record.label) for record in records if record.status not in fine}
     if failed:
@@ -279,7 +261,6 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "best": best,
         "sparse": sparse,
         "sparse-selected": selected,
-        "sparse-longest": sparse_longest,
         "recommend": answer,
         "recommend-code": code,
         "explain": explained,

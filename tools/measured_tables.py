@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import median
 
 from longca import masks
-from longca.results.naming import Row, contests, rows
+from longca.results.groups import group_rows
+from longca.results.naming import Row, rows
 from longca.results.problem import Pass
-from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank, rank_rows
+from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank
 from longca.results.reading import Results, read
 from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
@@ -23,9 +23,9 @@ from longca.text import format_size
 
 ROOT = Path(__file__).parents[1]
 PASSES = (Pass.FWD, Pass.BWD)
-LENGTHS = (8192, 16384, 32768, 65536)
 SHOWN = (8192, 32768, 131072)
 LONG = 32768
+SIMULATED, GPUS = "simulated/h100-ib", (8, 16, 64, 96)
 PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
 OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
 BEYOND = ("fa4:native", "fa4:varlen", "fa4:bands", "band_cute", "cudnn_flex:rows", "cudnn_flex:documents")
@@ -65,8 +65,8 @@ def fastest_of(ranking: Ranking) -> str:
 def fastest() -> str:
     """The fastest kernels per mask and length: forward, then backward; kernels that are as fast stand beside it."""
     cells: dict[tuple[str, Pass, int], str] = {}
-    for contest, own in contests(named("h200/paper-kernel")).items():
-        ranking = rank_rows(own)
+    for group in group_rows(named("h200/paper-kernel")).measured:
+        contest, ranking = group.contest, group.ranking
         if ranking.best:
             cells[contest.mask_name, contest.pass_, contest.seqlen] = fastest_of(ranking)
     table = [
@@ -75,10 +75,10 @@ def fastest() -> str:
     return markdown_table(["mask", "pass", *map(format_size, SHOWN)], table)
 
 
-def published(seqlen: int) -> str:
+def published() -> str:
     """Published H100 figures, and ours on the H200 below them, of the passes that were published."""
-    theirs = {(row["mask"], row["kernel"], row["pass"]): row for row in _published() if int(row["seqlen"]) == seqlen}
-    ours = {(r.problem.mask, r.label, r.problem.pass_.value): r for r in _timed("h200/paper-kernel") if r.problem.seqlen == seqlen}
+    theirs = {(row["mask"], row["kernel"], row["pass"]): row for row in _published() if int(row["seqlen"]) == LONG}
+    ours = {(r.problem.mask, r.label, r.problem.pass_.value): r for r in _timed("h200/paper-kernel") if r.problem.seqlen == LONG}
     passes = [pass_ for pass_ in PASSES if any(own == pass_.value for _, _, own in theirs)]
     table = []
     for mask in dict.fromkeys(mask for mask, _, _ in theirs):
@@ -89,52 +89,8 @@ def published(seqlen: int) -> str:
     return markdown_table(["mask", "", *PUBLISHED, "best newer kernel"], table)
 
 
-def published_sparse() -> str:
-    """Published H100 forwards on uniform blocks, and below them ours: of the same kernel, and of the fastest one."""
-    ours: dict[tuple[int, float], dict[str, str]] = {}
-    best: dict[tuple[int, float], Record] = {}
-    for record in _timed("h200/paper-sparse"):
-        if (record.problem.mask, record.problem.seqlen, record.problem.heads_kv, record.problem.pass_) == (
-            "uniform_block",
-            LONG,
-            8,
-            Pass.FWD,
-        ) and record.problem.source == "random":
-            place = int(record.built.params["b"]), float(record.built.params["ratio"])
-            ours.setdefault(place, {})[record.kernel] = figure(record)
-            best[place] = max(best.get(place, record), record, key=_speed)
-    for row in _peers():
-        if row["mask"] == "uniform_block" and row["kernel"] == "fa2_sparse" and row["pass"] == Pass.FWD.value:
-            params = json.loads(row["params"])
-            ours[params["b"], params["ratio"]]["fa2_sparse"] = marked(
-                f"{float(row['tflops']):.0f}", row["noisy"] == "1", int(row["samples"])
-            )
-    with (ROOT / "results/published/h100_sparse.csv").open() as file:
-        theirs = list(csv.DictReader(file))
-    table = []
-    for kernel, block in dict.fromkeys((row["kernel"], int(row["block"])) for row in theirs):
-        own = {float(row["ratio"]): row["tflops"] for row in theirs if (row["kernel"], int(row["block"])) == (kernel, block)}
-        table.append([kernel, str(block), "H100", *own.values()])
-        table.append(["", "", "H200", *(ours[block, ratio].get(kernel, "-") for ratio in own)])
-        table.append(["", "", "H200, fastest", *(f"{best[block, ratio].label} {figure(best[block, ratio])}" for ratio in own)])
-    return markdown_table(["kernel", "block", "", "kept .2", "kept .5", "kept .8"], table)
-
-
 def _theirs(pair: Sequence[dict[str, str]]) -> str:
     return "/".join(row["tflops"] for row in pair) if pair[0]["tflops"] else pair[0]["note"]
-
-
-def artefacts() -> str:
-    """FlexAttention where published figures were 2 to 7 TFLOP/s or out of memory: the ranges of its speeds and of a backward's memory."""
-    wanted = ("sliding_window", "sliding_window_causal", "global_sliding_window", "block_causal_document")
-    own = [r for r in _timed("h200/paper-kernel") if r.label == "flex" and r.problem.mask in wanted and r.problem.seqlen in LENGTHS]
-    forward, backward = ([r.speed for r in own if r.problem.pass_ is pass_] for pass_ in PASSES)
-    longest = [r.peak_gib for r in own if r.problem.pass_ is Pass.BWD and r.problem.seqlen == max(LENGTHS) and r.peak_gib is not None]
-    return (
-        f"Here `flex` reaches {min(forward):.0f} to {max(forward):.0f} TFLOP/s forward and {min(backward):.0f} to {max(backward):.0f}"
-        f" backward on windows, global windows and block-causal documents of {format_size(min(LENGTHS))} to {format_size(max(LENGTHS))}"
-        f" tokens.\nAt {format_size(max(LENGTHS))} its backward takes {max(longest):.1f} GiB in addition to the inputs."
-    )
 
 
 def peers() -> str:
@@ -198,35 +154,13 @@ def planning() -> str:
     return markdown_table(head, table) + f"\n\nMaking the mask itself, with its documents, takes {made:.1f} ms for every kernel."
 
 
-def energy() -> str:
-    """Measured joules of a call, forward/backward, and how far the estimate from power and time is from them."""
-    with (ROOT / "results/h200/energy.csv").open() as file:
-        cells = [row for row in csv.DictReader(file) if row["joules"]]
-    joules = {(_csv_label(row), row["mask"], row["pass"]): format_figure(float(row["joules"])) for row in cells}
-    names = list(dict.fromkeys(row["mask"] for row in cells))
-    table = [
-        [kernel, *(joined([joules.get((kernel, mask, pass_.value), "-") for pass_ in PASSES]) for mask in names)]
-        for kernel in dict.fromkeys(_csv_label(row) for row in cells)
-    ]
-    ratios = [float(row["watts"]) * float(row["ms_median"]) / 1e3 / float(row["joules"]) for row in cells]
-    watts = [float(row["watts"]) for row in cells]
-    return (
-        f"{markdown_table(['kernel', *(f'{mask}, J' for mask in names)], table)}\n\nThe median power beside the samples was"
-        f" {min(watts):.0f} to {max(watts):.0f} W. Power times time is {min(ratios):.2f} to {max(ratios):.2f} times the measured energy."
-    )
-
-
-def _csv_label(row: dict[str, str]) -> str:
-    return ":".join(filter(None, (row["kernel"], row["variant"])))
-
-
-def methods(name: str, numbers: Sequence[int]) -> str:
+def methods() -> str:
     """The fastest methods of a forward and backward per mask and number of GPUs, simulated."""
     table = []
-    named_rows = named(name)
-    for mask in _masks(name):
+    named_rows = named(SIMULATED)
+    for mask in _masks(SIMULATED):
         cells = []
-        for gpus in numbers:
+        for gpus in GPUS:
             here = [row for row in named_rows if row.record.problem.mask == mask and row.record.problem.ranks == gpus]
             best = rank(entries(here, Pass.BOTH)).equals
             names = {standing.records[0].method or "" for standing in best}
@@ -234,7 +168,7 @@ def methods(name: str, numbers: Sequence[int]) -> str:
             shown = f"all but {', '.join(slower)}" if 0 < len(slower) < len(names) else ", ".join(sorted(names))
             cells.append(f"{shown}: {best[0].tflops:.0f}" if best else "")
         table.append([mask, *cells])
-    return markdown_table(["mask", *(f"{gpus} GPUs" for gpus in numbers)], table)
+    return markdown_table(["mask", *(f"{gpus} GPUs" for gpus in GPUS)], table)
 
 
 def simulation_error() -> str:
@@ -252,10 +186,6 @@ def simulation_error() -> str:
         sizes = sorted(map(abs, own))
         table.append([kind, str(len(own)), f"{median(sizes):.0f} %", f"{sizes[int(0.9 * (len(sizes) - 1))]:.0f} %", f"{sizes[-1]:.0f} %"])
     return markdown_table(["masks", "figures", "median error", "9 of 10 within", "most"], table)
-
-
-def nearest_answers() -> str:
-    return (ROOT / "results/h200/nearest_answers.txt").read_text().strip()
 
 
 def _published() -> list[dict[str, str]]:
@@ -299,10 +229,7 @@ def _ms(record: Record) -> float:
 
 
 TABLES = {
-    "fastest": fastest, "published": partial(published, LONG), "published-8k": partial(published, 8192),
-    "published-sparse": published_sparse, "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays,
-    "planning": planning, "energy": energy,
-    "methods": partial(methods, "simulated/h100-ib", (8, 16, 64, 96)),
-    "methods-magi": partial(methods, "simulated/h100-ib-magi", (2, 8, 16, 48)),
-    "simulation-error": simulation_error, "nearest-answers": nearest_answers,
+    "fastest": fastest, "published": published, "peers": peers, "sparse-pays": sparse_pays,
+    "planning": planning, "methods": methods,
+    "simulation-error": simulation_error,
 }  # fmt: skip

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
 from statistics import median
 
 from measured_tables import PASSES, at_least, fastest_of, in_order, marked, named
 
-from longca.results.naming import Contest, Row, contests
+from longca.results.groups import group_rows
+from longca.results.naming import Contest, Row
 from longca.results.problem import Pass
-from longca.results.ranking import Ranking, Standing, rank_rows
-from longca.results.record import Record, Status
+from longca.results.ranking import Ranking, Standing
+from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
 from longca.text import format_dims, format_heads, format_size
 
-SEEDS, SHAPES, EQUAL, PAPER = "h200/seeds", "h200/model-shapes", "h200/equal-heads", "h200/paper-kernel"
+SEEDS, SHAPES, PAPER = "h200/seeds", "h200/model-shapes", "h200/paper-kernel"
 WINDOWS, WINDOW_MASK, USUAL_WINDOW = "h200/windows", "sliding_window_causal", 1024
 KEYS = (512, 1024, 2048, 4096, 8192)  # bounds of keys that a query sees on average
-SHORT, SHOWN = 8192, 32768
+SHOWN = 32768
 
 Shape = tuple[int, int, int, int]
 USUAL: Shape = (64, 8, 128, 128)
@@ -81,41 +81,13 @@ def shapes() -> str:
     return markdown_table(["mask", "pass", *map(_name, columns)], table)
 
 
-def against_usual() -> str:
-    """Per shape and lengths the speed over that of 64:8 heads, and what the kernel has that is the fastest there."""
-    found, table = _by_shape((SHAPES, EQUAL)), []
-    for shape, is_short in product({shape: None for own in found.values() for shape in own if shape != USUAL}, (True, False)):
-        own = {place: by_shape for place, by_shape in found.items() if shape in by_shape and (place[2] == SHORT) == is_short}
-        if own:
-            lengths = ", ".join(map(format_size, sorted({seqlen for _, _, seqlen in own})))
-            table.append([_name(shape), lengths, *(cell for pass_ in PASSES for cell in _over_usual(own, shape, pass_))])
-    columns = [f"{pass_.value}: {name}" for pass_ in PASSES for name in ("over 64:8", "kernel of 64:8")]
-    return markdown_table(["shape", "tokens", *columns], table)
-
-
-def _over_usual(found: Mapping[Place, Mapping[Shape, Ranking]], shape: Shape, pass_: Pass) -> tuple[str, str]:
-    """The range of speeds over those of 64:8 heads, and the share of the fastest kernel of 64:8 heads."""
-    pairs = [(by_shape[USUAL], by_shape[shape]) for place, by_shape in found.items() if place[1] is pass_]
-    ratios = [other.standings[0].tflops / usual.standings[0].tflops for usual, other in pairs]
-    return f"{min(ratios):.2f} to {max(ratios):.2f}", _with_the_same(pairs)
-
-
-def _with_the_same(pairs: Sequence[tuple[Ranking, Ranking]]) -> str:
-    """The least share of the fastest speed that the fastest kernel of the first has in the second, and how often it cannot run there."""
-    lines = [(usual.standings[0].line, other) for usual, other in pairs]
-    shares = [standing.against_best for line, other in lines if (standing := other.of(line))]
-    refused = sum(out.line == line and out.status == Status.UNSUPPORTED for line, other in lines for out in other.out)
-    parts = [f"≥ {at_least(min(shares))}"] if shares else []
-    return "; ".join([*parts, *([f"{refused} of {len(pairs)} unsupported"] if refused else [])])
-
-
 def windows() -> str:
     """Per pass and length the fastest kernels by the window, and milliseconds of the fastest."""
     found: dict[tuple[Pass, int], dict[int, Ranking]] = {}
     for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.problem.mask == WINDOW_MASK]):
-        for contest, own in contests(row_set).items():
-            window = int(own[0].record.built.params.get("w", USUAL_WINDOW))
-            found.setdefault((contest.pass_, contest.seqlen), {})[window] = rank_rows(own)
+        for group in group_rows(row_set).measured:
+            window = int(group.first.record.built.params.get("w", USUAL_WINDOW))
+            found.setdefault((group.contest.pass_, group.contest.seqlen), {})[window] = group.ranking
     sizes = sorted({window for own in found.values() for window in own})
     table = [
         [pass_.value, format_size(seqlen), *(_with_ms(own[window]) for window in sizes)]
@@ -140,7 +112,7 @@ def _of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
 
 
 def _rankings(rows: Iterable[Row]) -> dict[Place, Ranking]:
-    found = {_place(contest): rank_rows(own) for contest, own in contests(rows).items()}
+    found = {_place(group.contest): group.ranking for group in group_rows(rows).measured}
     order = in_order({mask for mask, _, _ in found})
     places = sorted(found, key=lambda place: (order.index(place[0]), PASSES.index(place[1]), place[2]))
     return {place: found[place] for place in places}
@@ -150,10 +122,10 @@ def _place(contest: Contest) -> Place:
     return contest.mask_name, contest.pass_, contest.seqlen
 
 
-def _by_shape(journals: Sequence[str] = (SHAPES,)) -> Mapping[Place, Mapping[Shape, Ranking]]:
+def _by_shape() -> Mapping[Place, Mapping[Shape, Ranking]]:
     """Rankings by place, and there by shape, 64:8 heads first, where other shapes were measured."""
     groups: dict[Shape, list[Row]] = {USUAL: list(named(PAPER))}
-    for row in (row for journal in journals for row in named(journal)):
+    for row in named(SHAPES):
         groups.setdefault(_shape(row.record), []).append(row)
     rankings = {shape: _rankings(own if shape == USUAL else _of_all_kernels(own)) for shape, own in groups.items()}
     places = {place: None for shape in groups if shape != USUAL for place in rankings[shape]}
@@ -178,5 +150,5 @@ def _name(shape: Sequence[int]) -> str:
 
 
 TABLES = {
-    "seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "shapes-against": against_usual, "windows": windows,
+    "seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "windows": windows,
 }  # fmt: skip

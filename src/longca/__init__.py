@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
     from longca.api.plan import plan
+    from longca.api.probe import probe
     from longca.api.recommend import best, recommend
     from longca.api.report import report
     from longca.api.run import run
@@ -43,6 +44,7 @@ _WHERE = {
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
     "longca.api.plan": ("plan",),
+    "longca.api.probe": ("probe",),
     "longca.api.recommend": ("best", "recommend"),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
@@ -85,6 +87,7 @@ __all__ = [
     "merge",
     "parallel",
     "plan",
+    "probe",
     "recommend",
     "report",
     "run",
@@ -112,8 +115,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The type of this module. `longca.compare`, `longca.recommend`, `longca.report` and `longca.simulate` are functions, and rooms of the
-    package have the same names: the import system must not put a room in the place of a function."""
+    """The type of this module. `longca.compare`, `longca.probe`, `longca.recommend`, `longca.report` and `longca.simulate` are functions,
+    and rooms of the package have the same names: the import system must not put a room in the place of a function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parent
 ROOMS = ("kernels", "parallel")
 FRAMEWORK = {
     "kernels": ("__init__", "base", "block_selection", "functional", "inputs", "overview", "plugin", "registry", "backends/__init__"),
-    "parallel": ("__init__", "comm", "functional", "grid", "kernel_requirements", "method", "options", "registry", "methods/__init__"),
+    "parallel": ("__init__", "comm", "grid", "kernel_requirements", "method", "options", "registry", "methods/__init__"),
 }
 PYTHON = [Path(path).resolve() for path in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))]
 INSTALLED = {"site-packages", "dist-packages"}  # folders whose packages have version numbers

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 from unicodedata import category
 
@@ -47,6 +48,7 @@ def printable(text: str) -> str:
     return "".join("\N{REPLACEMENT CHARACTER}" if category(letter) in ("Cc", "Cs") else letter for letter in text)
 
 
+@cache
 def parse_size(text: str) -> int:
     """A whole number, with K, M or G for 1024, 1024² and 1024³: '8K' is 8192, '1.5K' is 1536, '997' is 997."""
     digits, unit = text.strip(), 1
@@ -86,6 +88,7 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
+@cache
 def format_size(size: int) -> str:
     """The short form of a size where it is exact: 8192 is '8K', 997 stays '997'."""
     for letter, unit in reversed(UNITS.items()):

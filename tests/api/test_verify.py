@@ -239,7 +239,7 @@ def test_functions_win_over_rooms_of_the_same_name() -> None:
         "import longca.compare.journals, longca.report.page, longca\n"
         "assert callable(longca.compare) and callable(longca.report) and callable(longca.run)\n"
         "from longca.compare import journals\n"
-        "assert longca.parallel.attention and longca.masks.causal\n"
+        "assert longca.parallel.Group and longca.masks.causal\n"
     )
 
 

@@ -170,6 +170,25 @@ def test_a_closed_pipe_is_quiet() -> None:  # with more than a pipe can hold, so
     assert (done.stdout, done.stderr, done.returncode) == ('{"name":"u', "", 141)
 
 
+@pytest.mark.parametrize(
+    ("shell", "code", "sentence"),
+    [
+        ("longca ls masks > /dev/full", 2, "longca: cannot write the output: No space left on device; send it to another file.\n"),
+        ("longca ls masks >&-", 0, ""),
+        ("longca nothing 2>&-", 2, ""),
+        ("longca nothing 2> /dev/full", 2, ""),
+        ("LC_ALL=POSIX PYTHONUTF8=0 longca mask ünï > /dev/null", 2, "longca: unknown mask "),
+        ("LC_ALL=POSIX PYTHONUTF8=0 longca ls models > /dev/null", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_ends_without_a_traceback(shell: str, code: int, sentence: str) -> None:
+    command = shell.replace("longca", f"{sys.executable} -m longca", 1)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)}, check=False)
+    assert done.returncode == code
+    assert done.stderr.startswith(sentence)
+    assert done.stderr.count("\n") == bool(sentence)
+
+
 PLUGIN = """import longca
 from longca.kernels.base import Preference
 

@@ -1,6 +1,7 @@
 """What verbs print, word for word: one text each in golden/. `LONGCA_GOLDEN=write` writes the texts anew; read the difference then."""
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from longca.bench.one_device.verify import Finding
 from longca.bench.run import words as run_words
 from longca.cli import main
 from longca.cli._tables import show_parts
+from longca.recommend.rank import NO_RECORD
 from longca.results.record import Environment, Status, TensorError
-from report.made import kernel, make_record
+from recommend.cells import cell
+from report.made import kernel, make_record, split
 
 GOLDEN = Path(__file__).parent / "golden"
 STEADY = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.001, 0.999]
@@ -56,6 +59,37 @@ def compare_history(write: Write) -> None:
     assert main(["compare", "--history", *(f"run-{run}" for run in range(5)), "--threshold", "5%", "--all"]) == 0
 
 
+def recommend(write: Write) -> None:
+    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; simulated methods; no answer."""
+    made = [kernel("flex", None, "fwd", mask="causal_document", mask_digest="d0", status="oom", reason="out of memory")]
+    for seed, factor in enumerate((1.0, 2.0)):
+        about = {"mask": "causal_document", "seed": seed, "mask_digest": f"d{seed}", "flops": round(11e9 * factor * 2)}
+        times = {"fa3": (1.0, 5.0), "fa4:varlen": (2.0, 3.0)}
+        made += [kernel(name, [ms * factor] * 4, "fwd", noisy=name == "fa3", **about) for name, (ms, _) in times.items()]
+        made += [kernel(name, [ms * factor] * 4, "bwd", **about) for name, (_, ms) in times.items()]
+    write("made", made)
+    write("causal", [cell("flex", n, 500.0) for n in (8192, 32768)])
+    write("simulated", [split("usp", 1.0, simulated="h100-ib")])
+    packed = ["recommend", "--mask", "causal_document", "--results", "made"]
+    causal = ["recommend", "--mask", "causal", "--results", "causal"]
+    many = ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "64", "--results", "simulated"]
+    for code, words in (
+        (0, [*packed, "--seqlen", "8K"]),
+        (0, [*packed, "--seqlen", "8K", "--details"]),
+        (0, [*causal, "--seqlen", "20K", "--pass", "fwd"]),
+        (0, [*causal, "--seqlen", "20K", "--pass", "fwd", "--head-dim", "64"]),
+        (0, [*causal, "--seqlen", "8K", "--pass", "fwd", "--model", "mistral-7b"]),
+        (0, [*many, "--cluster", "h100-ib"]),
+        (NO_RECORD, [*many, "--cluster", "a100-ib"]),
+        (NO_RECORD, many),
+        (NO_RECORD, [*causal, "--seqlen", "16K", "--exact", "--pass", "fwd"]),
+        (NO_RECORD, [*causal, "--seqlen", "8K", "--pass", "fwd", "--dtype", "fp16", "--deterministic"]),
+        (NO_RECORD, [*causal, "--seqlen", "8K", "--pass", "fwd", "--device", "B200"]),
+    ):
+        print(f"\n$ {shlex.join(words)}")
+        assert main(words) == code
+
+
 def verify(write: Write) -> None:
     right, wrong = TensorError(4.8e-08, 3.3e-07), TensorError(72.0, 9.4e-05)
     shape = ("8:2", "64", "fp32")
@@ -76,25 +110,8 @@ def run(write: Write) -> None:
     print(run_words.where_the_time_went(100.0, {"build": 12.2, "reference": 0.1, "check": 20.0, "time": 60.0}))
     for cells, left in ((1, 1), (4, 3), (1, 0), (2, 0)):
         print(run_words.planned_time(cells, left, 7200.0, "out/run"))
-    assert (
-        main(
-            [
-                "run",
-                "--kernels",
-                "torch",
-                "--masks",
-                "causal,sliding_window",
-                "--set",
-                "w=9",
-                "--seqlens",
-                "64",
-                "--dry-run",
-                "--device",
-                "cpu",
-            ]
-        )
-        == 0
-    )
+    flags = ["--masks", "causal,sliding_window", "--set", "w=9", "--seqlens", "64", "--device", "cpu"]
+    assert main(["run", "--kernels", "torch", *flags, "--dry-run"]) == 0
 
 
 def plan(write: Write) -> None:
@@ -120,7 +137,7 @@ def ls(write: Write) -> None:
     assert main(["ls"]) == 0
 
 
-VERBS = [compare, compare_busy, compare_kernel, compare_history, verify, run, plan, simulate, doctor, mask, ls]
+VERBS = [recommend, compare, compare_busy, compare_kernel, compare_history, verify, run, plan, simulate, doctor, mask, ls]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)

@@ -87,17 +87,6 @@ def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
     assert "same pairs" not in err
 
 
-@pytest.mark.usefixtures("in_process")
-def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = verify(tmp_path, BLIND, "--masks", "causal,sliding_window_causal,full", "--seqlens", "64", "--set", "w=64")
-    assert code == 1
-    note, first, second, *trials = capsys.readouterr().err.splitlines()
-    assert note == "note: causal and sliding_window_causal are the same mask at 64 tokens; checked once"
-    assert first == "[1/9] blind on causal = sliding_window_causal, 64 tokens: ok"
-    assert second.startswith("[2/9] blind on full, 64 tokens: wrong: ")
-    assert len(trials) == TRIALS
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -105,9 +94,6 @@ def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys:
         (["--head-dim", "64/"], "'64/' is not understood; write a head size such as 128 or 192/128."),
         (["--deadline", "0"], "--deadline must be a number of seconds over 0, not 0.0; give 1e+07 at most."),
         (["--masks", ""], "--masks is empty; give a value, or leave it out."),
-        (["--kernels", " "], "--kernels is empty; give a value, or leave it out."),
-        (["--seqlens", ","], "--seqlens is empty; give a value, or leave it out."),
-        (["--head-dim", ""], "--head-dim is empty; give a value, or leave it out."),
         (["--set", "w=5,6"], "verify takes one value per parameter, not w=5,6; run it once per value, or use `longca run`."),
         (["--masks", "causal", "--source", "nsa"], "the source nsa is for block patterns, and none is asked for"),
     ],

@@ -78,7 +78,7 @@ def test_a_drift_gives_no_false_alarm(noise: float, n: int) -> None:
     ],
 )
 def test_the_limits_are_those_of_the_docs(correlation: float, noise: float, n: int, least: float, most: float) -> None:
-    """Of all pairs, whether they are seen to drift or not; as in `compare`, what is unsteady is never called changed."""
+    """Of all pairs, whether they are seen to drift or not; as in `compare`, what is noisy is never called changed."""
     pairs = pairs_that_drift(correlation, noise, n)
     steady = [pair for pair in pairs if max(map(half_width, pair)) <= LOOSE]
     assert least <= alarms(steady) * len(steady) / len(pairs) <= most

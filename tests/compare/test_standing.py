@@ -7,8 +7,7 @@ import pytest
 
 from journals import Record
 from longca.compare.standing import positions, tables
-from longca.results.naming import contests, rows
-from longca.results.ranking import rank_rows
+from longca.results.groups import Groups, groups_of
 from longca.results.reading import Results, read
 from longca.results.schema import decode_record
 from longca.results.tables import TFLOPS
@@ -24,8 +23,8 @@ def measured(name: str, digest: str, tflops: float | None, mask: str = "share_qu
     return kernel(name, [FLOPS / tflops / 1e9] * 5, "fwd", mask=mask, mask_digest=digest, **fields)
 
 
-def results(records: Sequence[Record]) -> Results:
-    return Results([decode_record(line(record).encode()) for record in records])
+def results(records: Sequence[Record]) -> Groups:
+    return groups_of(Results([decode_record(line(record).encode()) for record in records]))
 
 
 def test_a_kernel_stands_against_the_best_other_on_the_masks_they_share() -> None:
@@ -60,10 +59,10 @@ def test_a_kernel_that_failed_on_a_seed_is_out_and_the_other_masks_do_not_count(
 @pytest.mark.parametrize("name", ["fa4", "flex", "cudnn"])
 def test_it_is_the_ranking_of_the_shipped_results(name: str) -> None:
     """The fastest of all is the kernel itself or its best other."""
-    shipped = read(Path(__file__).parents[2] / "results" / "h200" / "paper-kernel")
+    shipped = groups_of(read(Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"))
     stands = positions(shipped, name)
-    for contest, group in contests(rows(shipped)).items():
-        best = rank_rows(group).best
+    for group in shipped.measured:
+        contest, best = group.contest, group.ranking.best
         if best is not None:
             assert best in (stands[contest].own, stands[contest].other)
             ratio = stands[contest].ratio

@@ -30,7 +30,7 @@ from longca.results.problem import Pass
 
 CASE = Case(512, 512, 8, 2, 128, 128, "bf16", "cuda")
 LOG2_E = float(np.log2(np.e))
-EXPECTED_HEADS = {  # the fastest, or within 1 % of it, in most runs on an H200 (docs/appendix/kernel-tuning.md)
+EXPECTED_HEADS = {  # the fastest, or within 1 % of it, in most runs on an H200
     **dict.fromkeys(("sliding_window", "sliding_window_causal", "full_document"), 8),
     "block_causal_document": 4,
     **dict.fromkeys(("causal_document", "causal_blockwise", "prefix_lm_document", "share_question"), 2),

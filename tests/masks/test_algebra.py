@@ -125,7 +125,7 @@ def test_what_cannot_be_combined_is_refused() -> None:
 
 
 def test_a_million_tokens_in_ten_thousand_documents() -> None:
-    """What each operation costs is in benchmarks/mask_cost.py; here they end, and agree with closed forms."""
+    """Operations on large masks end, and agree with closed forms."""
     length, documents = 1_000_000, [100] * 10_000
     inside, window = masks.full_document(length, documents=documents), masks.sliding_window_causal(length, w=10)
     narrow = inside & window

@@ -304,3 +304,28 @@ def test_the_file_that_json_prints_is_a_mask(tmp_path: Path, capsys: pytest.Capt
     assert again["digest"] == masks.build("causal_document & sliding_window(w=8)", 64, seed=3).digest
     assert main(["mask", "stairs", "--plugin", str(PLUGIN), "--seqlen", "64", "--set", "step=4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["params"] == {"step": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("~" * 400 + "causal", "not 400"), ("sliding_window(w=1,w=2)", "w twice"), (" | ".join(["causal"] * 100), "not 99")],
+)
+def test_expressions_that_are_too_deep_or_say_a_thing_twice_are_refused(name: str, wrong: str) -> None:
+    with pytest.raises(BadInput, match=wrong):
+        masks.find(name)
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        ({"documents": [-1, 513]}, "negative, and one is -1"),
+        ({"documents": [500]}, "500 tokens, and its sequence 512"),
+        ({"bands": [[0, 512, 5, 0, 2, 0]]}, r"\[5, 2\)"),
+        ({"bands": [[9, 4, 0, 0, 2, 0]]}, r"\[9, 4\)"),
+    ],
+)
+def test_files_with_documents_or_ranges_that_cannot_be_are_refused(content: dict[str, Any], wrong: str, tmp_path: Path) -> None:
+    file = tmp_path / "mask.json"
+    file.write_text(json.dumps({"seqlen": 512, "bands": [[0, 512, 0, 0, 1, 1]]} | content))
+    with pytest.raises(BadInput, match=wrong):
+        masks.find(str(file))

@@ -9,14 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
-import longca
-from longca import masks, parallel
-from longca.errors import BadInput
 from longca.kernels import registry as kernels
-from longca.masks import Mask
-from longca.parallel import functional, registry
+from longca.parallel import registry
 from longca.parallel.comm import distributed
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
@@ -104,19 +99,6 @@ def sums_over_nodes(comm: TorchComm, method: str, grid: str, seqlen: int, own: b
     return answer | {"types": [str(dtype) for dtype in types], "recorded": record(plan, comm.rank).sent_bytes}
 
 
-def default_options(comm: TorchComm, ranks_per_node: list[int], method: str, members: list[int]) -> dict[str, int]:
-    """The options that a call of `parallel.attention` on these members gets, where torchrun names `ranks_per_node[rank]`."""
-    group = comm.sub(members).group if comm.rank in members else None
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("RANK", comm.rank), ("WORLD_SIZE", comm.size), ("LOCAL_WORLD_SIZE", ranks_per_node[comm.rank])):
-            patch.setenv(name, str(value))
-        functional._ranks_per_node.cache_clear()
-        if group is None:
-            return {}
-        plan, _ = functional._program.__wrapped__(method, mask_of("causal"), case_of(197), group, "", "torch:chunked", comm.device, ())
-        return dict(plan.options)
-
-
 def uneven_groups(comm: TorchComm) -> list[int]:
     """Some ranks make more groups than others before all make one together; each sums the ranks of all its groups."""
     sums = []
@@ -154,53 +136,3 @@ def fail(comm: Comm, rank: int) -> str:
 def greet(comm: Comm) -> list[int]:
     comm.barrier()
     return [comm.rank, os.getpid()]
-
-
-def gradients(comm: TorchComm, method: str = "ring_p2p", kernel: str = "torch:chunked") -> dict[str, Any]:
-    """Errors of out and of the gradients of the inputs, of this rank's rows, through autograd; and what a wrong call is told."""
-    mask, whole = _inputs()
-    wanted = longca.attention(*whole, mask, kernel="torch:chunked")
-    wanted.sin().sum().backward()
-    owned = parallel.shards(mask, 4, method=method, ranks=comm.size)
-    mine = [parallel.shard(x.detach(), owned, comm.rank).requires_grad_() for x in whole]
-    out = parallel.attention(*mine, mask, method=method, kernel=kernel)
-    out.sin().sum().backward()
-    pairs = [(parallel.gather(out, owned), wanted)]
-    pairs += [(part.grad, parallel.shard(x.grad, owned, comm.rank)) for part, x in zip(mine, whole, strict=True)]
-    try:
-        parallel.attention(*(x[:-1] for x in mine), mask, method=method, kernel=kernel)
-        refusal = ""
-    except BadInput as error:
-        refusal = str(error)
-    return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal, "tokens": len(mine[0])}
-
-
-def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
-    """The error of out, of a call that asks for no gradient."""
-    mask, whole = _inputs()
-    owned = parallel.shards(mask, 4, method=method, ranks=comm.size)
-    with torch.no_grad():
-        wanted = longca.attention(*whole, mask, kernel="torch:chunked")
-        out = parallel.attention(*(parallel.shard(x, owned, comm.rank) for x in whole), mask, method=method, kernel=kernel)
-    return float((parallel.gather(out, owned) - wanted).abs().max())
-
-
-def with_sinks(comm: TorchComm, method: str) -> list[float]:
-    """The errors of out, lse, dq and the sum of all ranks' dsinks, against one rank."""
-    mask, whole = _inputs()
-    sinks, options = torch.linspace(-1, 3, 4, dtype=torch.float64).requires_grad_(), {"softcap": 2.0, "return_lse": True}
-    wanted, wanted_lse = longca.attention(*whole, mask, kernel="torch:chunked", sinks=sinks, **options)  # type: ignore[call-overload]
-    right = torch.autograd.grad(wanted.sum(), (*whole, sinks))
-    owned = parallel.shards(mask, 4, method=method, ranks=comm.size)
-    mine = [parallel.shard(x, owned, comm.rank).detach().requires_grad_() for x in whole]
-    out, lse = parallel.attention(*mine, mask, method=method, kernel="torch:chunked", sinks=sinks, **options)  # type: ignore[arg-type]
-    dq, *_, dsinks = torch.autograd.grad(out.sum(), (*mine, sinks))
-    dist.all_reduce(dsinks)
-    pairs = [(parallel.gather(x, owned), y) for x, y in ((out, wanted), (lse.T, wanted_lse.T), (dq, right[0]))]
-    return [float((x - y).abs().max()) for x, y in (*pairs, (dsinks, right[3]))]
-
-
-def _inputs() -> tuple[Mask, list[torch.Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    whole = [torch.randn(100, 4, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    return masks.causal_document(100, documents=[10, 10, 10, 70]), whole

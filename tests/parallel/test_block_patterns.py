@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longca import masks, parallel
+from longca import masks
 from longca.errors import Refused
 from longca.kernels import block_selection
 from longca.kernels.block_lists import block_size
@@ -176,8 +176,3 @@ def test_the_other_methods_refuse_them_with_the_reason(method: str) -> None:
 def test_the_patterns_must_fit_the_heads(method: str) -> None:
     with pytest.raises(Refused, match=r"the mask has 3 block patterns for 4 KV heads; give 1 or 4\."):
         plan_of(method, pattern(3), case_of(SEQLEN, (8, 4)), 2)
-
-
-def test_shards_for_a_training_script_need_no_kv_heads() -> None:
-    owned = parallel.shards(pattern(2), 8, method="ring_allgather", ranks=4)
-    assert [shard.tolist() for shard in owned[1:3]] == [[[32, 64], [176, 192]], [[64, 96], [160, 176]]]

@@ -62,22 +62,6 @@ def test_sums_over_nodes_are_the_backends_in_fp32(
         assert answer["error"] < 2e-2
 
 
-def test_ranks_agree_about_nodes(pool: Pool) -> None:
-    """Nodes of one size are known, also of a part of the ranks; where torchrun says different numbers, no rank uses its own."""
-    everyone = [0, 1, 2, 3]
-    for ranks_per_node, members, node in (
-        ([2, 2, 2, 2], everyone, 2),
-        ([4, 4, 4, 4], everyone, 1),
-        ([3, 3, 3, 1], everyone, 1),
-        ([1, 1, 1, 1], everyone, 1),
-        ([2, 2, 2, 2], [0, 2], 1),
-        ([2, 2, 2, 2], [1, 2, 3], 1),
-    ):
-        args = {"ranks_per_node": ranks_per_node, "method": "ring_allgather", "members": members}
-        answers = pool.run("parallel.jobs:default_options", args, 60)
-        assert answers == [{"node": node} if rank in members else {} for rank in range(4)]
-
-
 @pytest.mark.parametrize(("method", "grid"), [("ring_allgather", ""), ("mesh", "2x2"), ("mesh", "4x1")])
 def test_methods_with_the_backends_own_collectives(pool: Pool, method: str, grid: str) -> None:
     args = dict(method=method, mask="causal", seqlen=192, heads=[4, 4], grid=grid)

@@ -14,12 +14,10 @@ from journals import Write
 from longca.cli import main
 from longca.recommend.answer import Answer
 from longca.recommend.question import Question
-from longca.recommend.rank import recommend
+from longca.recommend.rank import NO_RECORD, recommend, table
 from longca.recommend.shipped import load
-from longca.recommend.table import NO_RECORD, table
-from longca.results.naming import contests, rows
+from longca.results.groups import groups_of
 from longca.results.problem import Pass
-from longca.results.ranking import rank_rows
 from report.made import Record, around, blocks, kernel, make_record, split
 
 ROOT = Path(__file__).parents[2]
@@ -51,15 +49,6 @@ def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None
     assert "cudnn_flex" in found.unmeasured
     assert "flex" not in found.unmeasured
     assert "vsa" not in found.unmeasured  # it takes blocks only
-
-
-@pytest.mark.parametrize(("name", "line"), [("flex", ""), ("mine", ""), ("fa4:bands", "to install fa4: pip install flash-attn-4")])
-def test_the_answer_says_how_to_install_its_kernel(name: str, line: str, write: Write) -> None:
-    """What torch alone runs needs nothing, and of a kernel that is not known here nobody knows it."""
-    said = str(longca.recommend("causal", "8K", results=write("made", [kernel(name, around(1.0)), kernel("sdpa:cudnn", around(9.0))])))
-    assert said.startswith(f"use {name}: ")
-    assert [own for own in said.splitlines() if own.startswith("to install")] == [own for own in said.splitlines() if line and line in own]
-    assert bool(line) == ("to install" in said)
 
 
 def test_one_kernel_asked_for_by_two_names_is_one(write: Write) -> None:
@@ -172,7 +161,7 @@ def test_on_a_cpu_what_runs_on_gpus_only_is_not_missing_and_ranks_are_no_gpus(wr
     assert "TFLOP/s/rank" in shown
 
 
-def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_gpus_and_simulated_records_are_never_mixed(write: Write) -> None:
     made = [
         split("usp", 5.0),
         split("magi", 4.0),
@@ -188,16 +177,6 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
     assert "ulysses" in measured.unmeasured
     simulated = answer(folder, gpus=64, cluster="h100-ib")
     assert [(choice.method, choice.simulated) for choice in simulated.choices] == [("usp", "h100-ib"), ("ring_p2p", "h100-ib")]
-    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder), "--gpus", "64"]
-    assert main([*words, "--cluster", "h100-ib"]) == 0
-    said = capsys.readouterr().out
-    assert "SIMULATED" in said
-    assert "to measure it again" not in said
-    folder = write("simulated", made[2:])
-    assert main([*words[:-3], str(folder), "--gpus", "64"]) == NO_RECORD
-    said = capsys.readouterr().out
-    assert "there are records with --cluster h100-ib." in said
-    assert "longca run --kernels all --level cp --nproc 64 --masks causal --seqlens 8K" in said
 
 
 @pytest.mark.slow
@@ -311,14 +290,14 @@ def test_it_is_the_ranking_of_the_shipped_results(pass_: Pass) -> None:
     """An answer has the order and the excluded kernels of the same contest on the page, and excludes kernels that have records of the
     other pass only."""
     shipped = load(ROOT / "results" / "h200" / "paper-kernel")
-    for contest, group in contests(rows(shipped)).items():
+    for group in groups_of(shipped).measured:
+        contest, ranking = group.contest, group.ranking
         if contest.pass_ is not pass_ or contest.mask_name not in ("causal", "causal_document", "share_question"):
             continue
         found = recommend(Question.parse(contest.mask_name, contest.seqlen, pass_=pass_.value), shipped)
-        ranking = rank_rows(group)
         assert [choice.name for choice in found.choices] == [standing.line for standing in ranking.standings]
         assert [choice.tflops for choice in found.choices] == [standing.tflops for standing in ranking.standings]
-        here = {row.record.label for row in group}
+        here = {row.record.label for row in group.rows}
         assert tuple(out for out in found.out if out.line in here) == ranking.out
         has_no_forward = {"band_cute": "not measured"} if pass_ is Pass.FWD and "band_cute" not in here else {}
         assert {out.line: out.status for out in found.out if out.line not in here} == has_no_forward
@@ -342,3 +321,9 @@ def test_energy_is_what_was_measured(write: Write) -> None:
     made += [kernel("flex", [2.0] * 6, which, joules=joules) for which, joules in (("fwd", 0.5), ("bwd", 1.0))]
     joules = {choice.name: choice.joules for choice in answer(write("made", made)).choices}
     assert joules == {"fa3": None, "fa4:bands": pytest.approx(0.3), "flex": pytest.approx(1.5)}
+
+
+def test_long_times_have_no_exponent(write: Write) -> None:
+    said = str(longca.recommend("causal", "8K", results=write("made", [kernel("fa3", [25291.4] * 6)])))
+    assert said.count("25291") == 2, "in the headline and in the table"
+    assert "e+" not in said

@@ -11,9 +11,8 @@ from longca.cli import main
 from longca.compare.journals import compare
 from longca.errors import BadInput
 from longca.recommend.question import Question
-from longca.recommend.rank import recommend
+from longca.recommend.rank import NO_RECORD, recommend
 from longca.recommend.shipped import load
-from longca.recommend.table import NO_RECORD
 from longca.results.ranking import PRACTICAL
 from longca.simulate.cluster import find, to_toml
 from longca.text import parse_memory, shortest_memory
@@ -96,14 +95,6 @@ def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(w
     assert [choice.as_good for choice in choices] == [False, as_good]
     assert PRACTICAL == 0.03
     assert signature(compare).parameters["threshold"].default == PRACTICAL
-
-
-def test_kernels_that_refuse_the_shape_say_so_where_no_other_was_measured(write: Write, capsys: Captured) -> None:
-    assert asked(write("made", [kernel("fa4:bands", around(1.0)), kernel("fa3", around(1.0))]), "--head-dim", "512") == NO_RECORD
-    said = capsys.readouterr().out
-    assert said.startswith("no kernel that was measured can be recommended.\n")
-    assert said.count(" unsupported ") == 2
-    assert "\nto measure it: longca run " in said
 
 
 @pytest.mark.parametrize(("base", "variant", "again"), [("fa4", "blocks", "fa4:blocks"), ("mine", "fast", "mine")])

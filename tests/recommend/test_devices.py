@@ -9,7 +9,6 @@ import longca
 from journals import Write
 from longca.cli import main
 from longca.errors import BadInput
-from longca.recommend.table import NO_RECORD
 from report.made import around, kernel
 
 Captured = pytest.CaptureFixture[str]
@@ -59,8 +58,3 @@ def test_in_python_it_stays_an_error(write: Write) -> None:
         with pytest.raises(BadInput, match="choose one with --device"):
             ask("causal", "8K", results=folders)
     assert longca.best("causal", "8K", results=folders, device="B200").kernel == "flex"
-
-
-def test_without_any_answer_the_exit_code_says_so(words: list[str], capsys: Captured) -> None:
-    assert main([*words, "8K", "--memory", "1MiB"]) == NO_RECORD
-    assert "NVIDIA B200:\nno kernel that was measured can be recommended." in capsys.readouterr().out

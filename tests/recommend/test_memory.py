@@ -9,9 +9,8 @@ from journals import Write
 from longca.cli import main
 from longca.recommend.answer import Answer
 from longca.recommend.question import Question
-from longca.recommend.rank import recommend
+from longca.recommend.rank import NO_RECORD, recommend
 from longca.recommend.shipped import load
-from longca.recommend.table import NO_RECORD
 from report.made import around, kernel, split
 
 MIB = {"gpu_memory_mib": "81920"}  # a text, as the driver's tool gives it

@@ -1,6 +1,5 @@
 """Questions with `--model`: the window of the model beside the mask that is asked for."""
 
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import longca
 from journals import Write
 from longca.bench.plan.suite import names
 from longca.bench.plan.workload import model
-from longca.cli import main
 from longca.recommend.answer import ModelNote
 from report.made import around, kernel
 
@@ -59,12 +57,7 @@ def test_a_window_that_hides_nothing_is_none() -> None:
     assert (note_of("mistral-7b", "causal_document", "8K", exact=True, dtype="fp64").window is None) is (longest <= 4096)
 
 
-def test_the_window_is_in_the_text_and_in_the_json(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_window_is_in_the_json(write: Write) -> None:
     folder = write("made", [kernel("fa4:bands", around(1.0), heads_q=32)])
-    words = ["recommend", "--model", "mistral-7b", "--mask", "causal", "--results", str(folder), "--exact", "--seqlen"]
-    said = "mistral-7b has a window of 4096 keys in all of its 32 layers, which causal does not have; "
-    for seqlen, code in (("8K", 0), ("16K", 4)):
-        assert main([*words, seqlen]) == code
-        assert f"\n{said}ask for such a layer with --mask sliding_window_causal.\n" in capsys.readouterr().out
-    assert main([*words, "8K", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["model"]["windowed_mask"] == "sliding_window_causal"
+    found = longca.recommend("causal", "8K", model="mistral-7b", results=folder).answer
+    assert found.to_json()["model"]["windowed_mask"] == "sliding_window_causal"

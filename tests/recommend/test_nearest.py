@@ -17,9 +17,8 @@ from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.recommend.match import WITH_DOCUMENTS, WITHOUT_DOCUMENTS, _interpolated
 from longca.recommend.question import Question
-from longca.recommend.rank import recommend
+from longca.recommend.rank import NO_RECORD, NoRecord, recommend
 from longca.recommend.shipped import load
-from longca.recommend.table import NO_RECORD, NoRecord
 from recommend.cells import answer, cell
 from report.made import Record, kernel, split
 

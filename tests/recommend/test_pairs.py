@@ -1,6 +1,5 @@
 """The forward of one kernel with the backward of another, as `best` combines them: when an answer names them, and what it says."""
 
-import re
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 import longca
 from journals import Write, writer
-from longca.cli import main
 from longca.kernels import registry
 from longca.recommend.answer import Answer, Pair
 from longca.recommend.question import Question
@@ -58,17 +56,6 @@ def test_a_pair_is_the_sum_of_its_records(write: Write) -> None:
     assert pair.plan_ms == pytest.approx(4.0), "of two plans"
     assert pair.memory_gib == found.best.memory_gib
     assert [(source.record.label, source.record.problem.pass_) for source in pair.sources] == [("fa3", Pass.FWD), ("band_cute", Pass.BWD)]
-
-
-def test_a_kernel_of_the_pair_is_excluded_as_a_single_kernel_only(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    times: Times = {"fa3": (1.0, 5.0), "fa4:bands": (2.0, 3.0), "band_cute": (None, 2.8)}
-    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", passes(times)))]
-    assert main([*words, "--details"]) == 0
-    assert re.search(
-        r"^best: fa3 \+ band_cute .*\nexcluded as single kernels:\n.*\nband_cute +not measured ", capsys.readouterr().out, re.M | re.S
-    )
-    assert main([*words, "--details", "--pass", "fwd"]) == 0
-    assert "single kernel" not in capsys.readouterr().out
 
 
 @settings(max_examples=40, deadline=None)

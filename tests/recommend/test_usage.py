@@ -106,7 +106,8 @@ def test_the_code_has_the_documents_that_were_given_whatever_else_shows_the_same
     write: Write, capsys: pytest.CaptureFixture[str], kept: list[str], said: str
 ) -> None:
     same = {"causal": masks.causal(8192), "causal_document": masks.causal_document(8192, documents=[8192])}
-    made = kernel("fa4:bands", around(1.0), mask="causal_document", mask_digest=same["causal"].digest, given={"documents": True})
+    about = {"mask": "causal_document", "mask_digest": same["causal"].digest, "area": same["causal"].area, "given": {"documents": True}}
+    made = kernel("fa4:bands", around(10.0), **about)
     folder = write("own", [made])
     (folder / "masks.jsonl").write_text("".join(mask_line(same[name]) for name in kept))
     words = ["--mask", "causal_document", "--seqlen", "8K", "--own-documents", "--results", str(folder)]
@@ -114,7 +115,7 @@ def test_the_code_has_the_documents_that_were_given_whatever_else_shows_the_same
     assert said in capsys.readouterr().out
 
 
-def test_the_code_for_many_ranks_keeps_the_source_and_promises_no_determinism(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_for_many_ranks_keeps_the_source_and_determinism(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     about = {"mask": "uniform_block", "params": {"b": 128, "ratio": 0.5, "heads": 8}, "source": "moba", "seed": 7}
     made = [split("ulysses", 1.0, **about), split("ulysses", 1.0, **about, deterministic=True)]
     words = ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "b=128", "--source", "moba", "--gpus", "64", "--code"]
@@ -123,8 +124,8 @@ def test_the_code_for_many_ranks_keeps_the_source_and_promises_no_determinism(wr
     code = capsys.readouterr().out
     compile(code, "attend.py", "exec")
     assert 'mask = from_seed("uniform_block", 8192, "moba", 7, Heads(64, 8, 128), b=128)' in code
-    assert main([*words, "--deterministic"]) == 2
-    assert "has no deterministic backward, so there is no code for it; leave out --code." in capsys.readouterr().err
+    assert main([*words, "--deterministic"]) == 0
+    assert ", deterministic=True)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from longca import masks
 from longca.results.doubts import without_doubtful
+from longca.results.metrics import flops_of
+from longca.results.problem import Pass
 from longca.results.reading import Results
 from longca.results.schema import decode_environments, decode_record
 from longca.results.schema2 import SCHEMA, converted
@@ -37,13 +40,14 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     """An ok record with these samples, or with None one that was not measured."""
     record: Record = {
         "schema": SCHEMA, "key": "", "level": "kernel", "kernel": "fa4", "variant": "bands", "asked": "fa4", "backward_kind": "functional",
-        "mask": "causal", "params": {}, "mask_digest": "d", "seed": 0, "seqlen": 8192, "seqlen_q": 8192, "seqlen_k": 8192, "heads_q": 64,
+        "mask": "causal", "params": {}, "mask_digest": "d", "seed": 0, "seqlen": 8192, "heads_q": 64,
         "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16", "deterministic": False, "grad": True, "pass": "fwd",
         "status": "ok", "reason": "", "area": 33558528, "flops": FLOPS, "build_ms": 0.5, "plan_ms": 2.0,
         "check": {"out": {"error": 1e-4, "allowed": 3e-4}}, "ms": None, "noisy": False, "call_ms": 0.1, "host_bound": False,
         "tflops": None, "mfu": None, "peak_gib": 1.5, "clock_mhz": 1980, "watts": 600.0, "joules": None, "compile_ms": 900.0, "env": "e",
     }  # fmt: skip
     record |= {"key": json.dumps(fields, sort_keys=True)} | fields
+    record |= {name: fields.get(name, record["seqlen"]) for name in ("seqlen_q", "seqlen_k")}
     record.setdefault("given", {"params": record["params"], "grad": record["grad"] and record["pass"] == "fwd"})
     if samples is None:
         nothing = (
@@ -68,8 +72,22 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     ranks = record.get("ranks") or 1
     if "tflops" in fields:  # a speed that a test chooses: as much work as it takes
         record["flops"] = round(fields["tflops"] * median * 1e9 * ranks)
+    if "area" in fields:
+        record["flops"] = fields["area"] * _pair_work(record)[0] // _pair_work(record)[1]
     tflops = record["flops"] / ranks / median / 1e9
-    return record | {"ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
+    return record | {"area": _area(record), "ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
+
+
+def _pair_work(record: Record) -> tuple[int, int]:
+    """The work of a visible pair over all query heads, and over how many patterns pairs are counted."""
+    patterns = record["params"].get("heads", record["heads_kv"]) if masks.has_blocks(record["mask"]) else 1
+    return record["heads_q"] * flops_of(1, record["head_dim"], record["head_dim_v"], Pass(record["pass"])), patterns
+
+
+def _area(record: Record) -> int:
+    """As many pairs as the work has."""
+    work, patterns = _pair_work(record)
+    return round(record["flops"] * patterns / work)
 
 
 def line(record: Record) -> str:
@@ -95,7 +113,7 @@ def results_of(records: Iterable[Record], environments: Record | None = None) ->
     """The records as they are read from journals, without writing one."""
     decoded = [decode_record(line(record | {"key": str(number)}).encode()) for number, record in enumerate(records)]
     facts = decode_environments(json.dumps(environments or {"e": ENVIRONMENT}).encode())
-    return Results(without_doubtful(decoded, facts), facts, homes={record.key: (0,) for record in decoded})
+    return Results(without_doubtful(decoded, facts, {}), facts, homes={record.key: (0,) for record in decoded})
 
 
 def blocks(name: str, samples: Any, heads: int = 8, **fields: Any) -> Record:

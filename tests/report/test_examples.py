@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from longca.api.baseline import pin
+from longca.compare.baseline import pin
 from report.made import make_record
 
 ROOT = Path(__file__).parents[2]

@@ -16,6 +16,7 @@ from longca.report import figures
 from longca.report.figures.lines import spaced
 from longca.report.figures.style import COLOURS, Styles
 from longca.results import naming
+from longca.results.groups import groups_of
 from longca.results.points import SPEED, point
 from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
@@ -38,16 +39,12 @@ def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The figures before they are written, by the first word of their file's name, or by all of it."""
     found: dict[str, Any] = {}
     monkeypatch.setattr(figures, "save", lambda figure, stem: found.update({stem.name.partition("-")[0]: figure, stem.name: figure}) or [])
-    list(figures.write_figures(rows_of(records), tmp_path))
+    list(figures.write_figures(groups_of(results_of(records)), tmp_path))
     return found
 
 
-def rows_of(records: list[Record]) -> list[naming.Row]:
-    return naming.rows(results_of(records))
-
-
 def speed_at(records: list[Record]) -> tuple[float, float, float] | None:
-    return point(rows_of(records), SPEED)
+    return point(naming.rows(results_of(records)), SPEED)
 
 
 def legend(figure: Any) -> list[str]:
@@ -191,10 +188,10 @@ def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path
 
 
 def test_slow_speeds_are_drawn_in_gflops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [named("torch", seqlen=n, tflops=n / 1e5) for n in (1024, 4096)]
+    made = [named("torch", seqlen=n, tflops=n / 1e4) for n in (1024, 4096)]
     figure = drawn(made, tmp_path, monkeypatch)["speed"]
     [(_, speeds)] = lines(figure.axes[0])
-    assert speeds == pytest.approx([10.24, 40.96])
+    assert speeds == pytest.approx([102.4, 409.6])
     assert "GFLOP/s" in said(figure)
 
 

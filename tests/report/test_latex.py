@@ -5,7 +5,7 @@ import re
 import pytest
 
 from longca.report.latex import escape_latex, render
-from longca.results import naming
+from longca.results.groups import groups_of
 from report.made import Record, around, kernel, results_of
 
 GOLDEN = r"""% Ours and yours: tables of `longca report --latex`.
@@ -29,7 +29,7 @@ causal\_document & fa4:bands & 4.71 (n=3) &  \\
 
 
 def text_of(records: list[Record], title: str = "Ours") -> str:
-    return render(naming.rows(results_of(records)), title)
+    return render(groups_of(results_of(records)), title)
 
 
 def test_the_text_of_a_small_journal() -> None:

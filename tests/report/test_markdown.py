@@ -8,7 +8,7 @@ from longca import masks
 from longca.cli import main
 from longca.report.markdown import render
 from longca.report.terminal import summary_tables
-from longca.results import naming
+from longca.results.groups import groups_of
 from longca.results.tables import plain_table
 from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
@@ -20,7 +20,7 @@ SETTING = "NVIDIA H200 · kernel · 64:8 heads of 128 · bf16"
 
 def text_of(records: list[Record]) -> str:
     results = results_of(records)
-    return render(results, naming.rows(results), "Ours")
+    return render(results, groups_of(results), "Ours")
 
 
 def section(text: str, title: str) -> str:

@@ -25,6 +25,7 @@ from longca.report.terminal import fastest_tables
 from longca.report.timelines import read_timeline
 from longca.results import naming
 from longca.results.export import to_markdown
+from longca.results.groups import groups_of
 from longca.results.reading import read, read_all
 from longca.results.summary import headlines
 from longca.results.tables import TFLOPS
@@ -37,7 +38,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 def data_of(source: list[Record] | Path) -> Data:
     results = read_all([source]) if isinstance(source, Path) else results_of(source)
-    return page_data(results, naming.rows(results), "title")
+    return page_data(results, groups_of(results), "title")
 
 
 def setting_of(source: list[Record] | Path) -> Data:
@@ -101,16 +102,16 @@ def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal() -> Non
             place = {"seed": seed, "mask_digest": str(seed), "mask": "causal_document", "status": "oom" if ms is None else "ok"}
             made.append(kernel(name, None if ms is None else around(ms), "fwd", **place))
     results = results_of(made)
-    rows = naming.rows(results)
-    (headline,) = headlines(rows)
+    groups = groups_of(results)
+    (headline,) = headlines(groups)
     (entry,) = setting_of(made)["matrix"]
     assert headline.cells(TFLOPS)[3:] == ["flash", "5.5 (4.4 to 7.33)", "1 %", "2.00× slow"]
     assert (entry["fastest"], entry["tflops"], entry["masks"], entry["next"], entry["ahead"]) == (["flash"], 5.5, 3, "slow", 2.0)
     assert entry["ends"] == pytest.approx((4.4, 22 / 3))
     flash = cells_by_line(setting_of(made))["flash"]
     assert (flash.speeds, flash.times) == (entry["ends"], (1.5, 2.5))
-    assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
-    assert " | ".join(headline.cells(TFLOPS)) in render(results, rows, "")
+    assert fastest_tables(groups)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
+    assert " | ".join(headline.cells(TFLOPS)) in render(results, groups, "")
 
 
 def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared() -> None:
@@ -152,11 +153,12 @@ def test_masks_with_the_most_lengths_come_first() -> None:
 def test_the_share_of_the_limit(write: Write) -> None:
     """The limit of a causal mask: its area over that of the tiles it touches (16 tokens of 8 heads, 128 keys), times the dense speed."""
     digest = masks.build("causal", 8192).digest
-    made = [kernel("fa3", around(1.0), "fwd", mask="full", mask_digest="full"), kernel("fa3", around(2.0), "fwd", mask_digest=digest)]
+    made = [kernel("fa3", around(4.0), "fwd", mask="full", mask_digest="full", area=8192**2)]
+    made.append(kernel("fa3", around(4.0), "fwd", mask_digest=digest, area=masks.build("causal", 8192).area))
     touched = sum(16 * min(8192, 128 * ((16 * row + 15) // 128 + 1)) for row in range(8192 // 16))
     limit = masks.build("causal", 8192).area / touched
     entry = next(entry for entry in setting_of(write("limit", made))["matrix"] if entry["panel"] == "causal")
-    assert entry["limit"] == pytest.approx(0.5 / limit)
+    assert entry["limit"] == pytest.approx(masks.build("causal", 8192).area / 8192**2 / limit)
 
 
 def test_a_mask_that_is_another_one_at_some_length_counts_as_that() -> None:
@@ -260,7 +262,7 @@ def test_what_changed_between_two_folders_with_the_same_versions(write: Write) -
     old, new, copy = write("before", before), write("after", [slower, before[1]]), write("copy", before)
     for folders, counts in (((old, new), [["slower", 1]]), ((old, copy), [])):
         results = read_all(folders)
-        assert page_data(results, naming.rows(results), "")["changes"]["counts"] == counts
+        assert page_data(results, groups_of(results), "")["changes"]["counts"] == counts
 
 
 def test_what_failed_comes_before_what_was_never_tried() -> None:

@@ -14,8 +14,9 @@ from journals import mask_line
 from longca import masks
 from longca.errors import BadInput, Unavailable
 from longca.report.terminal import failure_table, fastest_tables
-from longca.results import files, journal, naming, packing, reading
+from longca.results import files, journal, packing, reading
 from longca.results.export import to_csv, to_markdown
+from longca.results.groups import groups_of
 from longca.results.journal import CannotWrite, Journal
 from longca.results.merge import merge, pack
 from longca.results.problem import Split
@@ -408,9 +409,9 @@ def test_every_schema_is_read_as_the_newest(schema: int) -> None:
     assert cells == expected["cells"]
     assert {one.built.digest for one in results.records} <= {digest for digest, _ in results.masks}
     assert {one.env for one in results.records} <= set(results.environments)
-    rows = naming.rows(results)
-    assert [table.rows for table in fastest_tables(rows)] == expected["fastest"]
-    assert failure_table(rows).rows == expected["failures"]
+    groups = groups_of(results)
+    assert [table.rows for table in fastest_tables(groups)] == expected["fastest"]
+    assert failure_table(groups.rows).rows == expected["failures"]
     assert len(to_csv(results).splitlines()) == len(results.records) + 1
     assert "| mask |" in to_markdown(results)
     assert all(one.schema == SCHEMA for one in results.records)

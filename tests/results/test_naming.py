@@ -2,6 +2,7 @@
 
 from longca import masks
 from longca.results import naming
+from longca.results.groups import groups_of
 from report.made import kernel, make_record, results_of, split
 
 
@@ -34,7 +35,7 @@ def test_documents_of_another_distribution_are_no_other_seeds() -> None:
     names = ["prefix_lm_document", "prefix_lm_document", "prefix_lm_document chatqa2 chunked", "prefix_lm_document own documents"]
     assert [row.mask_name for row in naming.rows(results_of([*usual, drawn, own]))] == names
     assert [row.mask_name for row in naming.rows(results_of([drawn]))] == ["prefix_lm_document"], "where all are drawn in one way"
-    assert [len(rows) for rows in naming.contests(naming.rows(results_of([*usual, drawn, own]))).values()] == [2, 1, 1]
+    assert [len(group.rows) for group in groups_of(results_of([*usual, drawn, own])).every] == [2, 1, 1]
 
 
 def test_a_mask_is_a_simpler_one_only_if_it_is_so_on_every_seed() -> None:

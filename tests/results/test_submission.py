@@ -35,6 +35,12 @@ def journal(folder: Path, *records: dict[str, Any], environment: dict[str, Any] 
     folder.mkdir()
     lines = [line(record | {"given": {}, "key": f"key{number}"}) for number, record in enumerate(records)]
     (folder / "results.jsonl").write_text("".join(lines))
+    kept = [
+        {"digest": one["mask_digest"], "mask": one["mask"], "seqlen_q": 8192, "seqlen_k": 8192, "area": one["area"], "bands": None}
+        for one in records
+        if one["status"] == "ok"
+    ]
+    (folder / "masks.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in kept))
     (folder / "env.json").write_text(json.dumps({"e": ENVIRONMENT | (environment or {})}))
     return folder
 
@@ -64,7 +70,7 @@ def test_paths_and_private_words_are_removed_everywhere(tmp_path: Path) -> None:
     """Also from keys and from masks, whose names records refer to."""
     own = masks.causal(8192)
     own.name = "/home/eve/mine.json"
-    seen = make_record([1.0] * 5, mask=own.name, mask_digest=own.digest)
+    seen = make_record([2.0] * 5, mask=own.name, mask_digest=own.digest, area=own.area)
     source = journal(tmp_path / "run", seen, failed("rank 3 on node17 of ada"), environment={"plugins": {"/tmp/x/home/eve/k.py": ["mine"]}})
     (source / "masks.jsonl").write_text(mask_line(own))
     done = submission.prepare(source, tmp_path / "out", ["node17", "ada"])
@@ -176,21 +182,31 @@ def timed(count: int, **fields: Any) -> list[dict[str, Any]]:
         (timed(1), {"clock": {"warmup_s": 0.02}, "device_kind": "cpu", "cores": 64}, {}),
         (timed(3, noisy=True) + timed(2, mask="full"), {}, {"noisy": 3}),
         (timed(2), {"changed": True}, {"changed": 2}),
-        (timed(2, mask_digest="other"), {}, {"without_mask": 2}),
     ],
 )
 def test_what_a_reviewer_will_ask_is_counted(
     records: list[dict[str, Any]], environment: dict[str, Any], found: dict[str, int], tmp_path: Path
 ) -> None:
-    done = submission.prepare(with_masks(journal(tmp_path / "mine", *records, environment=environment)), tmp_path / "out")
-    none = dict.fromkeys(("short_warmup", "without_mask", "noisy", "changed"), 0)
+    done = submission.prepare(journal(tmp_path / "mine", *records, environment=environment), tmp_path / "out")
+    none = dict.fromkeys(("short_warmup", "noisy", "changed"), 0)
     assert {name: getattr(done, name) for name in none} == none | found
 
 
-def with_masks(folder: Path) -> Path:
-    lines = [json.loads(mask_line(masks.build(name, 8192))) | {"digest": "d"} for name in ("causal", "full")]
-    (folder / "masks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
+def test_a_journal_without_its_masks_or_with_forged_ones_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = masks.causal(8192)
+    source = journal(tmp_path / "mine", make_record([2.0] * 5, mask_digest=own.digest, area=own.area))
+    entry = json.loads(mask_line(own))
+    command = ["submit", str(source), "--out", str(tmp_path / "out")]
+    for kept, reason in (
+        (entry | {"digest": "other"}, "masks.jsonl lacks the masks of some records (causal)"),
+        (entry | {"bands": [[0, 8192, 0, 0, 8191, 0]], "area": 8192 * 8191}, "in masks.jsonl"),
+        (json.loads(mask_line(masks.full(8192))) | {"digest": own.digest}, "masks.jsonl has other pairs than the digest says for full"),
+    ):
+        (source / "masks.jsonl").write_text(json.dumps(kept) + "\n")
+        assert main(command) == 1
+        assert reason in capsys.readouterr().err
+    (source / "masks.jsonl").write_text(json.dumps(entry) + "\n")
+    assert main(command) == 0
 
 
 @pytest.mark.parametrize("where", ["results", "package"])

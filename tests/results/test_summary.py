@@ -3,9 +3,8 @@
 from typing import Any
 
 from longca.report.terminal import fastest_tables, summary_tables
-from longca.results import naming
 from longca.results.export import to_markdown
-from longca.results.ranking import rank_rows
+from longca.results.groups import groups_of
 from longca.results.summary import host_bound_note
 from report.made import make_record, results_of
 
@@ -19,7 +18,7 @@ def record(kernel: str, digest: str, tflops: float | None, **more: Any) -> Recor
 
 
 def fastest(records: list[Record], environments: Record | None = None) -> Any:
-    return fastest_tables(naming.rows(results_of(records, environments)))
+    return fastest_tables(groups_of(results_of(records, environments)))
 
 
 def rows(*records: Record) -> list[list[list[str]]]:
@@ -79,7 +78,7 @@ def test_of_methods_that_are_exactly_as_fast_the_simpler_is_named_first() -> Non
     """As `longca ls cp` orders them; one that is not known here comes last."""
     split = {"level": "cp", "ranks": 8, "grid": "8x1"}
     made = [record("k", "x", 200.0, method=method, **split) for method in ("another", "loongtrain", "usp", "ulysses")]
-    (ranking,) = (rank_rows(own) for own in naming.contests(naming.rows(results_of(made))).values())
+    (ranking,) = (group.ranking for group in groups_of(results_of(made)).every)
     assert [standing.line.split()[0] for standing in ranking.standings] == ["ulysses", "usp", "loongtrain", "another"]
 
 
@@ -89,7 +88,7 @@ def test_kernels_that_are_as_fast_are_named() -> None:
 
 def test_other_shapes_and_devices_are_other_tables() -> None:
     base = record("a", "x", 100.0) | {"key": "x"}
-    others = [base | {"head_dim_v": 32}, base | {"deterministic": True}, base | {"env": "f"}]
+    others = [record("a", "x", 100.0, head_dim_v=32), base | {"deterministic": True}, base | {"env": "f"}]
     environments = {"e": {"device": "one GPU"}, "f": {"device": "another"}}
     titles = [table.title for table in fastest([base, *others], environments)]
     assert len(set(titles)) == 4

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from longca.errors import BadInput
 
 
 def write_text(target: str | Path, text: str) -> Path:
-    """Writes a file; a folder that is not there, or a full disk, is one sentence."""
+    """Writes a file, beside the old one until it is complete; a folder that is not there, or a full disk, is one sentence."""
+    plain = Path(target).is_file() or not Path(target).exists()  # a pipe or a device is written as it is
+    path = Path(target).resolve() if plain else Path(target)
+    fresh = path.with_name(f".longca-{os.getpid()}.new") if plain else path
     try:
-        Path(target).write_text(text, encoding="utf-8")
+        fresh.write_text(text, encoding="utf-8")
+        if plain:
+            fresh.replace(path)
     except OSError as error:
+        if plain:
+            with suppress(OSError):
+                fresh.unlink()
         raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
     return Path(target)

@@ -58,7 +58,7 @@ def suites() -> list[dict[str, Any]]:
 
     from longca.bench.plan.suite import folder, names
 
-    return [{"name": name, **tomllib.loads((folder("suites") / f"{name}.toml").read_text())} for name in names()]
+    return [{"name": name, **tomllib.loads((folder("suites") / f"{name}.toml").read_text("utf-8"))} for name in names()]
 
 
 def models() -> list[dict[str, Any]]:

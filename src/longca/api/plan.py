@@ -13,12 +13,14 @@ from longca.bench.plan.request import Number, Request, Texts, suite_of, texts
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import Step, read_workload
 from longca.errors import BadInput
+from longca.lengths import cut_note
 from longca.results.record import LevelName
 from longca.results.settings import Limits
 from longca.simulate.answers import Plan
 from longca.simulate.request import MOST_GPUS
 from longca.simulate.request import Request as Splits
 from longca.simulate.table import Row, rows
+from longca.text import say
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,13 @@ def splits_of(
     if len(kernels) > 1:
         raise BadInput(f"methods are compared on one kernel, and --kernels has {len(kernels)}; give one.")
     per_gpu = tuple(texts("per_gpu", "8K" if request.per_gpu is None else request.per_gpu))
-    suite = Suite(masks=("causal",), level=LevelName.CP, seqlens=per_gpu, per_rank=request.seqlens is None)
+    usual = Suite(masks=("causal",), level=LevelName.CP, seqlens=per_gpu, per_rank=request.seqlens is None)
     steps = _steps(request) if request.workload is not None else ()
-    suite = suite_of(request, suite.changed(seeds=packs))
-    return Splits(suite, _gpus(request.gpus), per_node, device, all_grids, all_options, steps)
+    suite, gpus = suite_of(request, usual.changed(seeds=packs)), _gpus(request.gpus)
+    totals = {length * (count if suite.per_rank else 1) for length in suite.lengths for count in gpus}
+    for note in cut_note(suite.document_lengths, totals) if suite.documents else []:
+        say(f"note: {note}.")
+    return Splits(suite, gpus, per_node, device, all_grids, all_options, steps)
 
 
 def _steps(request: SplitRequest) -> tuple[Step, ...]:

@@ -9,13 +9,13 @@ from typing import Any
 
 from longca.api.model_window import model_note
 from longca.api.takes import takes
-from longca.bench.plan.request import Number, document_lengths
+from longca.bench.plan.request import Number, document_lengths, texts
 from longca.bench.plan.workload import model as find_model
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
 from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question, parse_fields
-from longca.recommend.table import NoRecord, table
+from longca.recommend.rank import NoRecord, table
 from longca.results.naming import cluster_name
 from longca.results.reading import Results
 from longca.results.shown import Part, Shown
@@ -151,6 +151,9 @@ def _load(results: str | Path | Sequence[str | Path] | None, cluster: str | None
 def _typed(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a user types about a question, with the shape and the window of the model where nothing else is given."""
     given = {name: value for name, value in asked.items() if value is not None and name not in ("model", "results")}
+    if "heads" in given:
+        heads = given["heads"]
+        (given["heads"],) = texts("heads", [tuple(heads) if isinstance(heads, list) else heads])
     if "documents" in given:
         lengths = document_lengths(given["documents"])
         given["documents"] = read_lengths(lengths) if isinstance(lengths, str) else lengths

@@ -14,8 +14,9 @@ from longca.errors import BadInput
 from longca.report import page
 from longca.report.terminal import summary_tables
 from longca.report.timelines import read_timeline
-from longca.results import naming, reading
+from longca.results import reading
 from longca.results.export import as_rows
+from longca.results.groups import groups_of
 from longca.results.record import AT_FAULT, Record
 from longca.results.shown import Part, Shown
 from longca.results.summary import counts
@@ -31,7 +32,7 @@ class Report(Shown):
         self.folders, self.title = list(folders), title
         self.timelines = [read_timeline(trace) for trace in traces]
         self.results = reading.read_some(self.folders)
-        self._named = naming.rows(self.results)
+        self._groups = groups_of(self.results)
 
     @property
     def records(self) -> list[Record]:
@@ -54,20 +55,20 @@ class Report(Shown):
     @cached_property
     def html(self) -> str:
         """The page: one HTML file that needs no network."""
-        return page.render(self.results, self._named, self.folders, self.title, self.timelines)
+        return page.render(self.results, self._groups, self.folders, self.title, self.timelines)
 
     @cached_property
     def markdown(self) -> str:
         from longca.report import markdown
 
-        return markdown.render(self.results, self._named, self.title)
+        return markdown.render(self.results, self._groups, self.title)
 
     @cached_property
     def latex(self) -> str:
         """Tables for papers, with booktabs."""
         from longca.report import latex
 
-        return latex.render(self._named, self.title)
+        return latex.render(self._groups, self.title)
 
     def save(self, path: str | Path) -> Path:
         """Writes the page."""
@@ -78,7 +79,7 @@ class Report(Shown):
         from longca.report import figures  # with matplotlib, which takes a second
 
         written = []
-        for path in figures.write_figures(self._named, str(folder)):
+        for path in figures.write_figures(self._groups, str(folder)):
             show(path)
             written.append(path)
         return written

@@ -140,7 +140,7 @@ def _given(request: RunRequest, names: Iterable[str]) -> list[str]:
 def _refuse_baseline(request: RunRequest) -> None:
     """Refuses settings of a baseline that is not there, and odd names, before anything is measured."""
     if request.baseline is not None:
-        from longca.api.baseline import baseline_folder
+        from longca.compare.baseline import baseline_folder
 
         baseline_folder(request.baseline)
     elif request.renew_baseline or request.threshold is not None:

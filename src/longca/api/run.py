@@ -37,7 +37,7 @@ from longca.results.summary import counts, host_bound_note
 from longca.text import plural
 
 if TYPE_CHECKING:
-    from longca.api.baseline import Against
+    from longca.compare.baseline import Against
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,12 +142,11 @@ class RunPlan:
         request = self.request
         if request.baseline is None:
             return None
-        from longca.api.baseline import hold_against
+        from longca.api.compare import parse_threshold
+        from longca.compare.baseline import hold_against
 
-        threshold = PRACTICAL if request.threshold is None else request.threshold
-        return hold_against(
-            self.folder, finished.results.records, finished.left, request.baseline, renew=request.renew_baseline, threshold=threshold
-        )
+        limit, renew = parse_threshold(PRACTICAL if request.threshold is None else request.threshold), request.renew_baseline
+        return hold_against(self.folder, finished.results.records, finished.left, request.baseline, renew=renew, threshold=limit)
 
 
 @takes(RunRequest)

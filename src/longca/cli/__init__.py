@@ -7,20 +7,24 @@ It imports heavy modules inside `run`, so that `longca --help` and `longca ls` a
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, NoReturn
 
 from longca import __version__
 from longca.errors import BadInput, LongcaError, unknown
-from longca.text import short
+from longca.text import printable, short
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPIPE
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # of a file that stdout goes to
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,23 +55,46 @@ def verb_module(verb: str) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. User errors are one sentence on stderr."""
+    _prepare_output()
     try:
         code = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return code
     except LongcaError as error:
-        print(f"longca: {error}", file=sys.stderr)
-        return error.exit_code
+        return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        _discard_output()
         return BROKEN_PIPE
-    except OSError as error:  # a file that the user named fails in an unexpected way
-        if error.filename is None:
+    except OSError as error:  # a file that the user named fails in an unexpected way, or the one that stdout goes to
+        if error.filename is not None:
+            return _fail(f"cannot use {short(str(error.filename), 80)}: {error.strerror}; give another file.", LongcaError.exit_code)
+        if error.errno not in FULL:
             raise
-        print(f"longca: cannot use {short(str(error.filename), 80)}: {error.strerror}; give another file.", file=sys.stderr)
-        return LongcaError.exit_code
+        _discard_output()
+        return _fail(f"cannot write the output: {error.strerror}; send it to another file.", LongcaError.exit_code)
+
+
+def _prepare_output() -> None:
+    """Makes stdout and stderr take every text: a closed one drops it, and one that is not UTF-8 escapes what it cannot hold."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif (stream.encoding or "utf-8").lower().replace("-", "") != "utf8" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Drops what is left in the buffer of stdout, or Python complains when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(sentence: str, code: int) -> int:
+    with suppress(OSError):  # a full disk takes no message either
+        print("\n".join(map(printable, f"longca: {sentence}".split("\n"))), file=sys.stderr)
+    return code
 
 
 def _dispatch(argv: list[str]) -> int:

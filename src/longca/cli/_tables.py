@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from longca.text import printable
+
 if TYPE_CHECKING:
     from longca.results.shown import Part
 
@@ -16,7 +18,7 @@ NARROWEST = 18
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from longca.results.tables import plain_table
 
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _draw(columns, cells, [max(map(len, column)) for column in zip(columns, *cells, strict=True)])
     else:
@@ -29,14 +31,19 @@ def show_parts(parts: Iterable[Part], markdown: bool = False) -> None:
 
     for part in parts:
         if isinstance(part, str):
-            print(part)
+            print_text(part)
             continue
         if part.title:
-            print(f"### {part.title}\n" if markdown else part.title)
+            print_text(f"### {part.title}\n" if markdown else part.title)
         if markdown:
-            print(markdown_table(part.columns, part.rows))
+            print_text(markdown_table(part.columns, part.rows))
         else:
             show_table(part.columns, part.rows)
+
+
+def print_text(text: str) -> None:
+    """Prints lines without what a journal of somebody else would do to the terminal."""
+    print("\n".join(map(printable, text.split("\n"))))
 
 
 def print_json(value: object, indent: int = 1) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from longca.cli._flags import add_json
 from longca.cli._journal_notes import say_lacks
-from longca.cli._tables import print_json, show_parts
+from longca.cli._tables import print_json, print_text, show_parts
 from longca.errors import BadInput
 from longca.text import parse_list
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(compared.to_json())
     elif args.md:
-        print(compared.markdown(args.all))
+        print_text(compared.markdown(args.all))
     else:
         show_parts(compared.parts(args.all))
     return 1 if compared.fails(also) else 0
@@ -84,7 +84,7 @@ def _show_history(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found.rows)
     elif args.md:
-        print(found.markdown(args.all))
+        print_text(found.markdown(args.all))
     else:
         show_parts(found.parts(args.all))
     return 0 if found.ok or not also else 1

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", nargs="+", metavar="DIR", help="use your own journals, or folders of them, instead of LongCA's")
     add_plugins(parser, "masks of your own")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--details", action="store_true", help="also print all caveats, the records, and why other kernels are excluded")
+    output.add_argument("--details", action="store_true", help="also print the records, and why other kernels are excluded")
     output.add_argument("--code", action="store_true", help="print only Python code that uses the answer")
     output.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument(
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def _answer(args: argparse.Namespace) -> int:
     from longca.api.recommend import recommend
     from longca.recommend.match import SeveralDevices
-    from longca.recommend.table import NO_RECORD
+    from longca.recommend.rank import NO_RECORD
 
     try:
         recommendation = recommend(**_typed(args))
@@ -109,7 +109,7 @@ def _typed(args: argparse.Namespace) -> dict[str, Any]:
 
 def _export_table(args: argparse.Namespace) -> int:
     from longca.api.recommend import every_answer
-    from longca.recommend.table import NO_RECORD
+    from longca.recommend.rank import NO_RECORD
 
     if not args.export or args.code or args.json:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")

@@ -94,7 +94,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     results.add_argument(
         "--fail-on",
         metavar="A,B",
-        help="exit code 1 if a cell is wrong, error, invalid, timeout, doubtful, oom or unavailable; or all of these",
+        help="exit code 1 if a cell is error, and wrong, invalid, timeout, doubtful, oom or unavailable; or all of these",
     )
     results.add_argument(
         "--baseline",
@@ -212,7 +212,8 @@ def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status
 
 
 def failing_statuses(text: str | None) -> frozenset[Status]:
-    """Returns the statuses of `--fail-on`; `all` means those that `--retry failed` measures again."""
+    """Returns the statuses of `--fail-on`; `all` means those that `--retry failed` measures again. An error always counts: whether such a
+    cell is wrong is not known."""
     from longca.results.record import RETRIED, Status
 
     names = parse_list(text or "")
@@ -220,4 +221,4 @@ def failing_statuses(text: str | None) -> frozenset[Status]:
     for name in names:
         if name not in (*known, "all"):
             raise unknown("status for --fail-on", name, [*known, "all"])
-    return RETRIED if "all" in names else frozenset(map(Status, names))
+    return RETRIED if "all" in names else frozenset([*map(Status, names), *([Status.ERROR] if names else [])])

@@ -50,8 +50,6 @@ def _notes(done: Submission) -> Iterator[str]:
     """What a reviewer will ask about, with advice; such a journal can be published nevertheless."""
     if done.short_warmup:
         yield f"the warm-up of {plural(done.short_warmup, 'cell')} is short; measure again with --clock warmup_s=0.1 and another --out."
-    if done.without_mask:
-        yield f"masks.jsonl lacks the masks of {plural(done.without_mask, 'cell')}; copy the file from the folder of the run."
     if 2 * done.noisy > done.timed:
         yield f"{done.noisy} of {plural(done.timed, 'time')} are noisy; measure again on an idle machine, with another --out."
     if done.changed:

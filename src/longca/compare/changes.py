@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from longca.compare.verdicts import Cell, judge
-from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL
-from longca.results.reading import Results, as_planned, identity
+from longca.results.reading import Results, by_work
 
 
 def changes(results: Results) -> list[Cell]:
@@ -14,11 +13,12 @@ def changes(results: Results) -> list[Cell]:
     if not results.replaced and len(results.folders) < 2:
         return []
     everything = [*results.replaced, *results.records]
-    written = grouped(everything, lambda record: (results.environment(record).device, identity(as_planned(record))))
+    written = by_work(everything, results.environments)
     replaced = set(map(id, results.replaced))
+    dates = {name: environment.date or "" for name, environment in results.environments.items()}
     pairs = []
     for several in written.values():
-        own = sorted(several, key=lambda record: (results.environment(record).date or "", record.versions is not None))
+        own = sorted(several, key=lambda record: (dates.get(record.env, ""), record.versions is not None))
         if len(own) > 1 and id(own[-1]) not in replaced:
             pairs.append((own[-2], own[-1]))
     return judge(pairs, PRACTICAL)

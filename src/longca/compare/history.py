@@ -14,7 +14,7 @@ from longca.compare import words
 from longca.compare.journals import Busy, Difference, find_busy, find_differences, refuse_several_devices
 from longca.compare.plateaus import Plateaus, find_plateaus
 from longca.compare.ratio import Ratio, ratio
-from longca.compare.verdicts import Verdict, is_unsteady
+from longca.compare.verdicts import Verdict, is_too_noisy
 from longca.errors import BadInput
 from longca.results.files import journals_below
 from longca.results.ranking import ENOUGH_SAMPLES
@@ -28,7 +28,7 @@ class LeftOut(StrEnum):
 
     FAILED = "no time"
     BUSY = "the machine was busy"
-    UNSTEADY = "unsteady"
+    NOISY = "noisy"
     FEW_SAMPLES = "too few samples"
 
 
@@ -166,6 +166,6 @@ def _why_not(record: Record, commit: Commit) -> LeftOut | None:
         return LeftOut.FAILED
     if commit.busy:
         return LeftOut.BUSY
-    if is_unsteady(record):
-        return LeftOut.UNSTEADY
+    if is_too_noisy(record):
+        return LeftOut.NOISY
     return LeftOut.FEW_SAMPLES if len(record.times.samples) < ENOUGH_SAMPLES else None

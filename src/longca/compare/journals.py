@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import asdict
 
 from longca.compare import words
-from longca.compare.matching import match
+from longca.compare.matching import differing_fields, match
 from longca.compare.ratio import CONFIDENCE
-from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_unsteady, judge
+from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_too_noisy, judge
 from longca.errors import BadInput
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results, read
@@ -21,7 +21,7 @@ from longca.results.record import Environment, Record
 from longca.results.shown import Part, Shown, comment
 from longca.results.versions import is_older
 
-# the share of unsteady cells above which no cell of a journal is trusted: on a CPU all cells share the machine with other work
+# the share of noisy cells above which no cell of a journal is trusted: on a CPU all cells share the machine with other work
 BUSY = {"cpu": 0.1, "cuda": 0.5}
 USUAL_BUSY = 0.5
 CONDITIONS = {  # in env.json, with their names in messages
@@ -36,10 +36,10 @@ MAY_BE_UNKNOWN = ("power_limit_w", "application_sm_mhz", "application_memory_mhz
 
 
 class Busy(NamedTuple):
-    """A journal of which so many cells are unsteady that the machine must have done other work: none of its cells is trusted."""
+    """A journal of which so many cells are noisy that the machine must have done other work: none of its cells is trusted."""
 
     name: str
-    unsteady: int
+    noisy: int
     measured: int
 
 
@@ -148,7 +148,9 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
         refuse_several_devices(folder, side)
     matches = match(a.records, b.records)
     if not matches.pairs:
-        raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
+        fields = [Difference(("A", "B"), name, [values]) for name, values in differing_fields(a.records, b.records).items()]
+        differ = ", ".join(map(words.difference, fields))
+        raise BadInput(f"{before} and {after} have no cell in common: they differ in {differ}; compare two runs of the same suite.")
     differences = find_differences(matches.pairs, a, b)
     if differences and not force:
         apart = "; and in ".join(map(words.difference, differences))
@@ -160,13 +162,13 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
 
 
 def find_busy(name: str | Path, results: Results) -> Busy | None:
-    """How many cells of a run are unsteady, where these are many. The other cells, measured in between, may be off by any factor too,
+    """How many cells of a run are noisy, where these are many. The other cells, measured in between, may be off by any factor too,
     however close together their samples are (docs/compare.md has what was seen)."""
     measured = [record for record in results.records if record.ok]
-    unsteady = sum(map(is_unsteady, measured))
+    noisy = sum(map(is_too_noisy, measured))
     kinds = {results.environment(record).device_kind for record in measured}
     share = min((BUSY.get(kind or "", USUAL_BUSY) for kind in kinds), default=USUAL_BUSY)
-    return Busy(str(name), unsteady, len(measured)) if unsteady > share * len(measured) else None
+    return Busy(str(name), noisy, len(measured)) if noisy > share * len(measured) else None
 
 
 def refuse_several_devices(name: str | Path, results: Results) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from longca.errors import BadInput
-from longca.results.naming import Contest, Row, Setting, contests, rows
+from longca.results.groups import Group, Groups, groups_of
+from longca.results.naming import Contest, Setting
 from longca.results.problem import Pass
-from longca.results.ranking import Out, Standing, rank_rows
+from longca.results.ranking import Out, Standing, rank
 from longca.results.reading import Results
 from longca.results.record import Status
 from longca.results.shown import Part, Shown
@@ -41,16 +42,15 @@ class Position:
         return f"{speed} {self.ratio:.2f}x{noise} of {self.other.line}"
 
 
-def positions(results: Results, kernel: str) -> dict[Contest, Position]:
+def positions(groups: Groups, kernel: str) -> dict[Contest, Position]:
     """How a kernel, or one of its variants such as fa4:bands, stands in each contest of one device, by the rule of `results.ranking`; on
     masks that it was measured on, where it shares any with most others."""
-    named = [row for row in rows(results) if row.record.method is None]
-    return {contest: _position(kernel, group) for contest, group in contests(named).items()}
+    return {group.contest: _position(kernel, group) for group in groups.measured if not group.contest.is_split}
 
 
-def _position(kernel: str, group: list[Row]) -> Position:
-    own = {row.line for row in group if kernel in (row.record.kernel, row.line)}
-    ranking = rank_rows(group, kept=own)
+def _position(kernel: str, group: Group) -> Position:
+    own = {row.line for row in group.rows if kernel in (row.record.kernel, row.line)}
+    ranking = rank(group.ranking.entries, kept=own)
     return Position(
         next((standing for standing in ranking.standings if standing.line in own), None),
         next((standing for standing in ranking.standings if standing.line not in own), None),
@@ -58,14 +58,14 @@ def _position(kernel: str, group: list[Row]) -> Position:
     )
 
 
-def tables(results: Results, kernel: str) -> list[Table]:
+def tables(groups: Groups, kernel: str) -> list[Table]:
     """A table per pass and setting in which the kernel is compared with another: a row per mask, a column per length."""
-    groups: dict[tuple[Pass, Setting], dict[Contest, Position]] = {}
-    for contest, position in positions(results, kernel).items():
-        groups.setdefault((contest.pass_, contest.setting), {})[contest] = position
+    by_setting: dict[tuple[Pass, Setting], dict[Contest, Position]] = {}
+    for contest, position in positions(groups, kernel).items():
+        by_setting.setdefault((contest.pass_, contest.setting), {})[contest] = position
     return [
         _table(kernel, pass_, setting, group)
-        for (pass_, setting), group in groups.items()
+        for (pass_, setting), group in by_setting.items()
         if any(position.ratio is not None for position in group.values())
     ]
 
@@ -95,14 +95,15 @@ class KernelStanding(Shown):
 
 def standing(results: Results, kernel: str, name: str) -> KernelStanding:
     """How a kernel stands in a journal of this name; raises BadInput where it cannot be compared there."""
-    named = [row for row in rows(results) if row.record.method is None]
+    groups = groups_of(results)
+    named = [row for row in groups.rows if row.record.method is None]
     known = sorted({line for row in named for line in (row.record.kernel, row.line)})
     if results.records and not known:
         advice = "`longca report` and `longca recommend --gpus` compare methods"
         raise BadInput(f"{name} has only records of many ranks, and --kernel compares kernels on one device; {advice}.")
     if kernel not in known:
         raise BadInput(f"{name} has no record of {kernel!r}; it has {', '.join(known) or 'none at all'}.")
-    if shown := tables(results, kernel):
+    if shown := tables(groups, kernel):
         return KernelStanding(shown)
     own = [row.record for row in named if kernel in (row.record.kernel, row.line)]
     if not any(record.status is Status.OK for record in own):

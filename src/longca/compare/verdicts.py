@@ -42,7 +42,7 @@ class Doubt(StrEnum):
     WIDE = "the interval is wide because of drift"
     WANDERS = "a drift or step within a run may explain it"
     CLOCK = "the SM clock explains it"
-    UNTRUSTED = "a side is unsteady, or its machine was busy"
+    UNTRUSTED = "a side is noisy, or its machine was busy"
     DOUBTFUL = "the record of a side is doubtful"
     FAILED = "a side has no time"
 
@@ -90,8 +90,8 @@ def why_open(ratio: Ratio, threshold: float) -> Remark:
     return Remark(Doubt.WIDE) if ratio.drifting else Remark(Doubt.CROSSES, {"threshold": threshold})
 
 
-def is_unsteady(record: Record) -> bool:
-    """Whether the run did not know the median to `LOOSE`; a cell that only missed a stricter target is not unsteady."""
+def is_too_noisy(record: Record) -> bool:
+    """Whether the run did not know the median to `LOOSE`; a cell that only missed a stricter target is not too noisy."""
     spread = record.times.spread
     return bool(record.noisy) and (spread is None or spread > LOOSE)
 
@@ -116,9 +116,9 @@ def _measured(a: Record, b: Record, threshold: float, busy: Sequence[str]) -> Ce
 
 def _doubt(a: Record, b: Record, busy: Sequence[str]) -> Remark | None:
     """Why the times of a cell are not trusted; None where they are."""
-    unsteady = [side for side, record in (("A", a), ("B", b)) if is_unsteady(record)]
-    others = [side for side in busy if side not in unsteady]
-    return Remark(Doubt.UNTRUSTED, {"unsteady": unsteady, "busy": others}) if unsteady or others else None
+    noisy = [side for side, record in (("A", a), ("B", b)) if is_too_noisy(record)]
+    others = [side for side in busy if side not in noisy]
+    return Remark(Doubt.UNTRUSTED, {"noisy": noisy, "busy": others}) if noisy or others else None
 
 
 def _far(a: Times, b: Times) -> Verdict | None:

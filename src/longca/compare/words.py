@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from longca.compare.ratio import Ratio
-from longca.compare.verdicts import FAR, Cell, Doubt, Remark, Verdict, is_unsteady
+from longca.compare.verdicts import FAR, Cell, Doubt, Remark, Verdict, is_too_noisy
 from longca.results.points import grouped
 from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.record import Record
@@ -17,6 +17,7 @@ from longca.results.tables import Table
 from longca.text import format_dims, format_heads, format_size, plural
 
 if TYPE_CHECKING:
+    from longca.compare.baseline import Against
     from longca.compare.history import History, Line
     from longca.compare.journals import Busy, Comparison, Difference
 
@@ -88,8 +89,8 @@ def why(remark: Remark | None) -> str:
         case Doubt.CLOCK:
             return f"the SM clock explains it ({values['before']:.0f} and {values['after']:.0f} MHz)"
         case Doubt.UNTRUSTED:
-            unsteady, busy = (" and ".join(values[name]) for name in ("unsteady", "busy"))
-            return "; ".join([*([f"{unsteady} unsteady"] if unsteady else []), *([f"busy machine in {busy}"] if busy else [])])
+            noisy, busy = (" and ".join(values[name]) for name in ("noisy", "busy"))
+            return "; ".join([*([f"{noisy} noisy"] if noisy else []), *([f"busy machine in {busy}"] if busy else [])])
         case Doubt.DOUBTFUL:
             return "; ".join(f"{side} is doubtful: {reason}" for side, reason in values.items())
         case Doubt.FAILED:
@@ -120,7 +121,7 @@ def comparison(compared: Comparison, everything: bool) -> list[Part]:
 def _time(record: Record) -> str:
     if not record.ok:
         return record.status.value
-    return f"{record.times.median:.4g} ms{' unsteady' if is_unsteady(record) else ''}"
+    return f"{record.times.median:.4g} ms{' noisy' if is_too_noisy(record) else ''}"
 
 
 def advice(cells: Iterable[Cell]) -> list[str]:
@@ -135,7 +136,7 @@ def advice(cells: Iterable[Cell]) -> list[str]:
 
 def busy(journal: Busy, decided: str = DECIDED) -> str:
     """Why no cell of a journal is trusted, and what is decided nevertheless."""
-    count = f"{journal.unsteady} of {journal.measured} cells of {journal.name} {'is' if journal.unsteady == 1 else 'are'} unsteady"
+    count = f"{journal.noisy} of {journal.measured} cells of {journal.name} {'is' if journal.noisy == 1 else 'are'} noisy"
     advice = "measure again on a quiet machine or with a larger --budget"
     return f"{count}, so none of its cells is trusted: {decided}; {advice}."
 
@@ -172,7 +173,7 @@ def history(found: History, everything: bool) -> list[Part]:
     if count and not found.busy:
         total = plural(sum(record is not None for line in found.lines for record in line.records), "time")
         hint = "" if everything else "; --all shows why"
-        parts.append(f"{count} of {total} were not compared: they are missing, doubtful, unsteady or of too few samples{hint}.")
+        parts.append(f"{count} of {total} were not compared: they are missing, doubtful, noisy or of too few samples{hint}.")
     changed, slower = sum(line.changed for line in found.lines), sum(line.slower for line in found.lines)
     cells, journals = plural(len(found.lines), "cell"), plural(len(found.commits), "journal")
     return [*parts, f"{cells} in {journals}: {changed} changed, {slower} of them to slower"]
@@ -197,3 +198,19 @@ def step(line: Line, number: int, commits: Sequence[str]) -> str:
 
 def _percent(ratio: float | None) -> str:
     return "" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
+
+
+def against(run: Against) -> str:
+    """What became of a run beside its baseline."""
+    why = f"{plural(run.faults, 'cell')} failed" if run.faults else "nothing was measured"
+    noisy = f" warning: {run.noisy} of {plural(run.timed, 'time')} are noisy, so verdicts there will be UNCLEAR." if run.noisy else ""
+    told = {
+        "UNFINISHED": f"{plural(run.left, 'cell')} of this run are left, so it is not yet compared.",
+        "NOT_COMPARABLE": f"{run.reason} --renew-baseline makes this run the baseline.",
+        "NOT_STORED": f"this run is not stored, because {why}; {'the old one is kept' if run.known else 'there is none yet'}.",
+        "STORED": f"there was none; this run is stored as the baseline ({run.folder}); --renew-baseline replaces it.{noisy}",
+        "RENEWED": f"replaced by this run ({run.folder}); --renew-baseline replaces it.{noisy}",
+    }
+    if run.fate.name not in told:
+        return f"against the baseline {run.name} ({run.folder}), with a threshold of {100 * run.threshold:g} %:"
+    return f"baseline {run.name}: {told[run.fate.name]}"

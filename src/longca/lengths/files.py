@@ -30,7 +30,7 @@ def read_lengths(path: str | Path) -> list[int]:
 
 def read_text(path: Path, what: str) -> str:
     try:
-        return path.read_text()
+        return path.read_text("utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise BadInput(f"cannot read {what} from {path}: {reason}.") from error

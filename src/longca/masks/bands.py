@@ -75,6 +75,15 @@ def read_rows(rows: Any) -> Bands:
     return bands(*rows)
 
 
+def refuse_inverted(given: Bands) -> Bands:
+    """The bands; raises BadInput where a range ends before it starts in every row, as a slip of the pen does."""
+    widest = np.maximum(given.hi - given.lo, given.hi_last - given.lo_last)
+    for first, last, wrong in ((given.q0, given.q1, given.q1 < given.q0), (given.lo, given.hi, (given.q1 > given.q0) & (widest < 0))):
+        if wrong.any():
+            raise BadInput(f"the band range [{first[wrong][0]}, {last[wrong][0]}) ends before it starts; give the smaller number first.")
+    return given
+
+
 def as_ranges(ranges: Sequence[Range] | NDArray[np.integer], limit: int, what: str) -> tuple[Ints, Ints]:
     """Starts and ends of half-open ranges, checked to be sorted, disjoint and inside [0, limit); empty ones are dropped."""
     pairs = np.asarray(ranges, np.int64).reshape(-1, 2)

@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from longca import lengths
@@ -23,6 +24,7 @@ from longca.masks.random_blocks import BlockPattern
 from longca.text import parse_size, short
 
 LONGEST = 1000  # characters
+MOST_SIGNS = 64  # as deep as its tree can be, which is walked by recursion
 EXAMPLE = "causal_document & sliding_window(w=512)"
 SIGNS: dict[type, Callable[[Any, Any], Any]] = {ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.Sub: operator.sub}
 SIZE = re.compile(r"""'[^']*'|"[^"]*"|(?<![\w.])\d+(?:\.\d+)?[KMGkmg]\b""")
@@ -131,6 +133,9 @@ def parse(text: str, find: Callable[[str], Any]) -> Expression:
         tree = ast.parse(SIZE.sub(_plain_size, text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadInput(f"the mask {short(text, 80)!r} cannot be read: {_reason(error)}; write it as {EXAMPLE!r}.") from error
+    signs = sum(isinstance(node, ast.BinOp | ast.UnaryOp) for node in ast.walk(tree))
+    if signs > MOST_SIGNS:
+        raise BadInput(f"an expression of masks has up to {MOST_SIGNS} of the signs &, |, - and ~, not {signs}.")
     leaves = dict(_leaves(tree, text, find))
     if sum(isinstance(leaf.part, BlockPattern) for leaf in leaves.values()) > 1:
         raise Refused(f"{ONLY_BANDS}; {short(text, 80)!r} has two block patterns.")
@@ -163,6 +168,9 @@ def _leaves(node: ast.expr, text: str, find: Callable[[str], Any]) -> Iterator[t
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
         part = find(node.func.id)
         node.keywords.sort(key=lambda entry: entry.arg or "")
+        for one, other in pairwise(node.keywords):
+            if one.arg == other.arg:
+                raise BadInput(f"the mask {short(text, 80)!r} gives {one.arg} twice; give it once.")
         fixed = {str(entry.arg): _number(entry, text) for entry in node.keywords}
         part.check(fixed)
         yield node, Leaf(part, fixed)

@@ -12,6 +12,7 @@ import msgspec
 
 from longca.errors import BadInput
 from longca.lengths.files import read_text
+from longca.masks.bands import read_rows, refuse_inverted
 from longca.masks.blocks import BlockMask
 from longca.masks.mask import Mask
 from longca.masks.pattern import Default, check_params, check_seed, check_seqlen, refuse_documents
@@ -81,8 +82,11 @@ def read_mask(path: str | Path) -> Mask:
         raise BadInput(f"{path} is no mask: {error}; `longca mask NAME --json` prints one.") from error
     if content.blocks is not None:
         raise BadInput(f"{path} holds a block pattern, and files hold masks of bands; give its name, parameters and seed instead.")
+    if content.documents is not None and sum(content.documents) != content.seqlen:
+        held = f"its documents hold {sum(content.documents)} tokens, and its sequence {content.seqlen}"
+        raise BadInput(f"{path} is no mask: {held}; both must be equal.")
     try:
-        return Mask.of(check_seqlen(content.seqlen), content.seqlen, content.bands, documents=content.documents)
+        return Mask.of(check_seqlen(content.seqlen), content.seqlen, refuse_inverted(read_rows(content.bands)), documents=content.documents)
     except (BadInput, OverflowError) as error:
         raise BadInput(f"{path}: {error}") from error
 

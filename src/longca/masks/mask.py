@@ -47,6 +47,8 @@ class Mask(Handled):
         self.bands = rows if isinstance(rows, Bands) else read_rows(rows)
         self.name, self.params, self.seed = name, dict(params or {}), seed
         self.documents = None if documents is None else tuple(int(n) for n in documents)
+        if self.documents and min(self.documents) < 0:
+            raise BadInput(f"document lengths must not be negative, and one is {min(self.documents)}.")
         self._check()
 
     @classmethod

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from longca.errors import BadInput, LongcaError
-from longca.masks.bands import Bands, read_rows
+from longca.masks.bands import Bands, read_rows, refuse_inverted
 from longca.masks.mask import Mask
 from longca.masks.pattern import PATTERNS, Pattern, Shape
 from longca.masks.random_blocks import BLOCK_PATTERNS
@@ -82,7 +82,7 @@ def _bands(result: Any, name: str, seqlen: int) -> Bands:
             raise BadInput(f"it returned a mask of {result.seqlen_q}x{result.seqlen_k} tokens, not of {seqlen}x{seqlen}.")
         return result.bands
     if isinstance(result, list | tuple):
-        return read_rows(result)
+        return refuse_inverted(read_rows(result))
     raise BadInput(f"it must return a Mask, or rows of six numbers (q0, q1, lo, a, hi, b), not {type(result).__name__}.")
 
 
@@ -121,7 +121,7 @@ def files() -> dict[str, list[str]]:
 def mentioned_in(path: str | Path) -> bool:
     """Returns whether a Python file may define masks: it uses `longca.mask`, under any name of the module. It is read, not imported."""
     try:
-        tree = ast.parse(Path(path).read_text())
+        tree = ast.parse(Path(path).read_text("utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError):  # importing it will tell
         return False
     for node in ast.walk(tree):

@@ -1,21 +1,26 @@
-"""Context parallelism: one attention over many ranks, under any static mask and some under block patterns, with any kernel.
+"""Context parallelism: one attention over many ranks, under any static mask and some block patterns, with any kernel.
 
->>> from longca import parallel
->>> owned = parallel.shards(mask, heads_q=8, method="usp", ranks=4)
->>> out_local = parallel.attention(q_local, k_local, v_local, mask, method="usp")  # under torch.distributed
+>>> cp = longca.parallel.Group(mesh["cp"])  # or a process group; under torch.distributed
+>>> plan = cp.plan(mask, heads=(64, 8), head_dim=128)
+>>> batch = plan.shard(batch)  # ids, positions, labels
+>>> out = plan.attention(q, k, v)
+>>> loss = plan.mean(token_losses)
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from longca.parallel.functional import attention, gather, shard, shards, unshard
+    from longca.parallel.group import Group
+    from longca.parallel.plan import Plan
+    from longca.parallel.planner import Planner
 
-__all__ = ["attention", "gather", "shard", "shards", "unshard"]
+_WHERE = {"Group": "group", "Plan": "plan", "Planner": "planner"}
+__all__ = ["Group", "Plan", "Planner"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a function when it is first used, so that listing methods needs no torch."""
-    if name in __all__:
-        return getattr(import_module("longca.parallel.functional"), name)
+    """Imports a class when it is first used, so that listing methods needs no torch."""
+    if name in _WHERE:
+        return getattr(import_module(f"longca.parallel.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'longca.parallel' has no attribute {name!r}")

@@ -57,12 +57,13 @@ def least_imbalance(work: Ints, ranks: int) -> float:
     return max(1.0, most * ranks / total)
 
 
-def balanced(mask: Mask, ranks: int, slack: float = SLACK) -> Shards:
+def balanced(mask: Mask, ranks: int, slack: float = SLACK, work: Ints | None = None) -> Shards:
     """Equal tokens for each rank, and work within `slack` of the mean unless single rows are heavier, with few keys to send.
 
+    `work` is that of all layers, as `row_work` gives it, where several masks share the tokens.
     Ranks are numbered in the order of their first tokens, so that ranks that exchange much are near each other.
     """
-    plain, work = contiguous(mask.seqlen_q, ranks), row_work(mask)
+    plain, work = contiguous(mask.seqlen_q, ranks), row_work(mask) if work is None else work
     even = int(work[-1]) // ranks
     most = int(even * max(1 + slack, least_imbalance(work, ranks)))
     if len(work) <= 2 * ranks or max(int(np.diff(work[share]).max(initial=0)) for share in plain) <= most:

@@ -9,9 +9,11 @@ class MyMethod(Method):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from longca.code_version import module_path
 from longca.errors import BadInput, Refused, Unavailable
@@ -55,6 +57,7 @@ class Method(ABC):
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
     options: ClassVar[tuple[Option, ...]] = ()  # numbers that a user may choose; `Plan.options` has them
     takes_every_mask: ClassVar[bool] = True  # False: `supports` refuses some static masks
+    takes_any_shards: ClassVar[bool] = True  # False: its programs work with the shards of their own mask alone
 
     @property
     def has_columns(self) -> bool:
@@ -110,6 +113,10 @@ class Method(ABC):
     @abstractmethod
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         """The tokens of each rank, from mask and grid alone."""
+
+    def partition(self, masks: Sequence[tuple[AnyMask, int]], grid: Grid) -> Shards:
+        """The tokens of each rank for several masks, each with its number of layers: those of the mask with the most work."""
+        return self.shards(max(masks, key=lambda entry: entry[1] * entry[0].area // entry[0].heads)[0], grid)
 
     def describe(self, plan: Plan) -> list[str]:
         """Lines about what a plan decided beyond its grid, for people."""
@@ -185,8 +192,9 @@ def make_plan(
     ranks_per_node: int = RANKS_PER_NODE,
     accumulate: torch.dtype | None = None,
     options: Options | None = None,
+    shards: Shards | None = None,
 ) -> Plan:
-    """Decide everything that does not depend on the rank, or refuse with the reason."""
+    """Decide everything that does not depend on the rank, or refuse with the reason. `shards`: a partition made for several masks."""
     if isinstance(here := method.available(), No):
         raise Unavailable(f"{method.name} is not available here ({here.reason}).")
     if ranks < 1:
@@ -200,4 +208,10 @@ def make_plan(
     partial = case.backward and not method.own_backward
     case = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, scale=case.softmax_scale, partial_backward=partial)
     refuse_kernel(method, kernel, mask, case, ranks)
-    return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate, settled)
+    if shards is not None and (method.peer or not method.takes_any_shards) and not _same(shards, method.shards(mask, grid)):
+        raise Refused(f"{method.name} cannot do this: it deals tokens out by the work of one mask; use magi for several masks.")
+    return Plan(method, mask, case, grid, kernel, method.shards(mask, grid) if shards is None else shards, accumulate, settled)
+
+
+def _same(one: Shards, other: Shards) -> bool:
+    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

@@ -58,18 +58,19 @@ class UlyssesPeer(Peer):
         return contiguous(mask.seqlen_q, grid.ranks)
 
     def program(self, plan: Plan, comm: Comm) -> Program:
-        from longca.parallel.functional import through
+        from longca.kernels import registry as kernels
+        from longca.parallel.differentiable import through
         from longca.parallel.head_split import HeadSplit
         from longca.parallel.primitives.local import Local
         from longca.parallel.primitives.peer import DifferentiableLayer, process_group
 
         group, split = process_group(comm, self.name), HeadSplit.of(plan.case, comm.size)
         kernel, heads = plan.local_kernel(comm, split.case(plan.case, comm.rank)), split.queries[comm.rank]
-        everything = as_array([(0, plan.mask.seqlen_q)])
+        layout, everything = kernels.choices(plan.kernel)[0].layout, as_array([(0, plan.mask.seqlen_q)])
         local = Local(kernel, plan.mask_of(heads), everything, heads)
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: Any) -> torch.Tensor:
-            return through(local, plan.kernel, q[0], k[0], v[0])[0][None].contiguous()
+            return through(local, layout, q[0], k[0], v[0])[0][None].contiguous()
 
         return DifferentiableLayer(self.layer(group, comm.device.type, attend), kernel, everything, heads)
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from longca.masks import AnyMask, BlockMask
 from longca.masks.bands import Ints
+from longca.parallel.cuts import once_for_all_ranks
+from longca.parallel.grid import Grid
 from longca.parallel.ranges import Ranges, Shards, as_array, count, joined, part
 
 
@@ -50,3 +52,11 @@ def split_each(shards: Sequence[Ranges], parts: int) -> Shards:
         edges = [count(shard) * u // parts for u in range(parts + 1)]
         pieces += [part(shard, edges[u], edges[u + 1]) for u in range(parts)]
     return tuple(pieces)
+
+
+@once_for_all_ranks
+def rings_of(shards: Shards, grid: Grid) -> tuple[Shards, list[Shards]]:
+    """The queries that each place of a ring has, the same in every ring, and the keys of the places of each ring."""
+    groups = [grid.head_group(place * grid.heads) for place in range(grid.ring)]
+    rows = tuple(joined(np.concatenate([shards[rank] for rank in group])) for group in groups)
+    return rows, [tuple(shards[group[ring]] for group in groups) for ring in range(grid.heads)]

@@ -95,6 +95,8 @@ def is_single_rank(record: Record) -> bool:
 
 def is_device(words: str, environment: Environment) -> bool:
     """Whether all of these words are words of the device's name (an H20 is no H200), or they are its kind: cpu, cuda."""
+    if not words:
+        return True
     wanted, named = (set(re.findall(r"\w+", name.lower())) for name in (words, environment.name))
     return wanted <= named or words.lower() == environment.device_kind
 
@@ -112,6 +114,8 @@ def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[N
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
     """Parameters of a record's mask, as built, that are neither as asked for nor the mask's default. One that a mask draws from its seed
     differs where it was set by hand."""
+    if not record.built.params:
+        return {}
     usual, by_hand = default_params(record.problem.mask, record.problem.heads_kv), dict(record.problem.params)
     differing = {}
     for name, value in record.built.params.items():

@@ -141,7 +141,7 @@ def parse_fields(**typed: Any) -> dict[str, Any]:
     if not isinstance(fields.get("memory", ""), str):
         raise BadInput(f"memory must be a text with its unit, such as '80GiB', not {fields['memory']!r}.")
     if "heads" in fields:
-        fields["heads_q"], fields["heads_kv"] = heads_of(fields.pop("heads"))
+        fields["heads_q"], fields["heads_kv"] = parse_heads(fields.pop("heads"))
     if "head_dim" in fields:
         fields["head_dim"], fields["head_dim_v"] = parse_dims(str(fields["head_dim"]))
     if "memory" in fields:
@@ -170,13 +170,3 @@ def _check_values(fields: Mapping[str, Any]) -> None:
         raise BadInput(f"--calls-per-plan is the number of calls that one plan serves, 1 or more, not {calls}.")
     if fields.get("ranks", 1) < 1:
         raise BadInput(f"a question needs at least one GPU, not {fields['ranks']}.")
-
-
-def heads_of(given: Any) -> tuple[int, int]:
-    """Query and KV heads, from a text or from numbers."""
-    if isinstance(given, str):
-        return parse_heads(given)
-    numbers = given if isinstance(given, tuple | list) and len(given) == 2 else [given]
-    if not all(isinstance(number, Integral) and not isinstance(number, bool) for number in numbers):
-        raise BadInput(f"heads must be a text such as '64:8', two numbers such as (64, 8), or one for both, not {given!r}.")
-    return parse_heads(":".join(map(str, numbers)))

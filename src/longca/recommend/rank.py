@@ -1,32 +1,46 @@
-"""Which kernel, or which method on many GPUs, to use: candidates with their planning and memory, ranked, and pairs of two kernels."""
+"""Which kernel, or which method on many GPUs, to use: candidates with their planning and memory, ranked, and pairs of two kernels; for one
+question, or for all that the records answer."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from operator import attrgetter
+from typing import Any
 
 from msgspec.structs import replace as replace_fields
 
 from longca import masks
+from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.best import Best
 from longca.kernels.base import Case, Kernel
 from longca.kernels.choice.candidates import candidates
 from longca.masks import AnyMask, Mask
 from longca.recommend.answer import NOT_COUNTED, TOO_LARGE, Answer, Choice, Pair, Source
-from longca.recommend.match import Nearest, case_of, near_records, nearest, of_one_device
+from longca.recommend.match import Nearest, case_of, is_device, is_single_rank, near_records, nearest, of_one_device, other_params
 from longca.recommend.question import Question, input_gib
 from longca.results.files import results_file
 from longca.results.metrics import median
-from longca.results.naming import rows
+from longca.results.naming import cluster_name, rows
+from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, Standing, entries, rank, together
 from longca.results.reading import Results
 from longca.results.record import Environment, Record
 from longca.results.settings import SAMPLE_LENGTH
 from longca.results.versions import is_older
+
+NO_RECORD = 4  # the exit code where no record answers
+LIMITS = ("memory_gib", "calls_per_plan")  # what applies to every answer; other fields choose among them
+
+
+class NoRecord(LongcaError):
+    """No record answers; the message says which run would."""
+
+    exit_code = NO_RECORD
 
 
 def recommend(question: Question, results: Results) -> Answer:
@@ -153,7 +167,7 @@ def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
         more = plan_ms / calls_per_plan
         times = {"ms": figure.ms + more, "p20": figure.p20 + more, "p80": figure.p80 + more}
         figures[digest] = replace_fields(figure, **times, tflops=figure.tflops * figure.ms / (figure.ms + more), mfu=None)
-    return replace_fields(entry, figures=figures)
+    return replace(entry, figures=figures)
 
 
 def _pair(parts: Sequence[Sequence[Entry]], ranking: Ranking, context: _Context) -> Pair | None:
@@ -232,3 +246,52 @@ def _sample_mask(question: Question) -> AnyMask:
     chosen = problem.mask if problem.source == "random" else f"{problem.mask} & {masks.dense_of(problem.source)}"  # as q and k select
     usual = {"source": "random", "documents": None, "distribution": None, "packing": None}
     return Question(replace_fields(problem, mask=chosen, seqlen=seqlen, **usual)).build(0)
+
+
+def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Answer]:
+    """An answer for every mask, length, shape, pass and number of GPUs that the records hold, if it has the `wanted` fields of a question.
+    `memory_gib` limits all of them; records of any `scale` answer."""
+    filters = dict(wanted or {})
+    if "mask" in filters:
+        Question.of({"seqlen": filters.get("ranks", 1)} | filters).check()
+    limits = {name: filters.pop(name) for name in LIMITS if name in filters}
+    device, scale = filters.pop("device", ""), filters.pop("scale", 0.0)
+    filters.pop("exact", None)  # a table holds nothing else
+    here = [record for record in results.records if is_device(device, results.environment(record))]
+    answers = []
+    for mask, records in grouped(here, attrgetter("problem.mask")).items():
+        if not _is_known(mask):  # of a plugin or a file that is not here: nobody can ask for it
+            continue
+        group = replace(results, records=records)
+        for question in dict.fromkeys(_questions(group, scale)):
+            if all(_has(question, field, value) for field, value in filters.items()):
+                answers.append(recommend(replace(question, exact=True, **limits), group))
+    return [answer for answer in answers if answer.choices or answer.out]
+
+
+def _is_known(mask: str) -> bool:
+    try:
+        masks.find(mask)
+    except LongcaError:
+        return False
+    return True
+
+
+def _has(question: Question, field: str, value: Any) -> bool:
+    if field == "cluster":
+        return question.cluster == cluster_name(value)
+    if field == "params":
+        return dict(value).items() <= question.all_params.items()
+    return bool(getattr(question if hasattr(question, field) else question.problem, field) == value)
+
+
+def _questions(results: Results, scale: float) -> Iterator[Question]:
+    """The questions that these records answer, of every pass."""
+    for record in results.records:
+        if is_single_rank(record):
+            continue
+        device, is_given = results.environment(record).name, record.problem.documents is not None
+        params = tuple(other_params(record, {}).items())
+        for pass_ in Pass:
+            problem = replace_fields(record.problem, pass_=pass_, params=params, seed=0, scale=scale, documents=None)
+            yield Question(problem, is_given, cluster=record.simulated, device=device)

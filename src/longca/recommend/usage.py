@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longca.errors import BadInput
 from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question
 from longca.results.problem import Pass, Problem
@@ -124,11 +123,12 @@ def _launch(ranks: int, most: int) -> str:
 
 def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
     problem = question.problem
-    if problem.deterministic and problem.pass_ is not Pass.FWD:
-        raise BadInput("longca.parallel.attention has no deterministic backward, so there is no code for it; leave out --code.")
     by_rule = problem.source != "random"
     device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
-    options = f'method="{choice.method}", grid="{choice.grid}"' + (f", options=dict({choice.options})" if choice.options else "")
+    size = problem.head_dim if problem.head_dim == problem.head_dim_v else (problem.head_dim, problem.head_dim_v)
+    options = f'method="{choice.method}", grid="{choice.grid}", kernel="{choice.kernel}"'
+    options += f", options=dict({choice.options})" if choice.options else ""
+    options += ", deterministic=True" if problem.deterministic else ""
     return [
         _launch(problem.ranks, PER_NODE if kind == "cuda" else problem.ranks),
         *([f"# simulated, not measured (cluster {choice.simulated})"] if choice.simulated else []),
@@ -140,14 +140,14 @@ def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
         "from longca import parallel",
         *(["from longca.kernels.block_selection import Heads, from_seed"] if by_rule else []),
         "",
-        *(['torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'] if kind == "cuda" else []),
+        *(['torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())'] if kind == "cuda" else []),
         f'dist.init_process_group("{"nccl" if kind == "cuda" else "gloo"}")',
         *_plugins(choice),
         _selected_by_seed(problem, choice.sources[0].record.problem.seed) if by_rule else _mask(question, choice),
-        f"owned = parallel.shards(mask, {problem.heads_q}, {options}, ranks=dist.get_world_size())  # ranges of tokens per rank",
-        "tokens = sum(stop - start for start, stop in owned[dist.get_rank()])  # cut your own with parallel.shard",
-        *_tensors(problem, "tokens", device),
-        f'out = parallel.attention(q, k, v, mask, {options}, kernel="{choice.kernel}"{_extras(problem)})',
+        f"plan = parallel.Group().plan(mask, heads=({problem.heads_q}, {problem.heads_kv}), head_dim={size}, {options})",
+        f"tokens = plan.shard(torch.arange({problem.seqlen}))  # of this rank; your own: plan.shard(batch) with ids, positions and labels",
+        *_tensors(problem, "len(tokens)", device),
+        f"out = plan.attention(q, k, v{_extras(problem)})  # [tokens of this rank, query heads, head size]",
         *_backward(problem),
         "dist.destroy_process_group()",
     ]

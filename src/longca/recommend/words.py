@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from longca.errors import LongcaError
 from longca.kernels import registry
+from longca.lengths import cut_note
 from longca.recommend.answer import Answer, Choice, ModelNote, Pair
 from longca.recommend.commands import CLUSTER, ask_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
@@ -24,21 +25,22 @@ from longca.simulate import cluster as clusters
 from longca.simulate.errors import trust_in
 from longca.text import format_dims, format_extras, format_heads, format_shape, format_size, format_tokens, plural
 
-SHOWN = 3  # caveats, and lines on the closest records
+SHOWN = 3  # lines on the closest records
 FLAGS = {"heads_q": "heads", "heads_kv": "heads", "head_dim_v": "head_dim", "ranks": "gpus", "params": "set", "documents": "lengths"}
 
 
 def parts(answer: Answer, details: bool = False) -> list[Part]:
-    """The answer, the table, the first caveats and what to type; with `details` all caveats, the records, and what is excluded. Without an
-    answer, why there is none and what to type."""
+    """The answer, the table, a line of caveats and what to type; with `details` also the records, and what is excluded. Without an answer,
+    why there is none and what to type."""
     best, excluded = answer.best, _excluded(answer)
     if best is None:
         return [*_no_answer(answer), *_model(answer.question, answer.model), *_commands(answer), *excluded]
-    caveats = _caveats(answer, best)
-    lines: list[Part] = [*_heading(answer, best), "", _table(answer, best), "", *caveats[: None if details else SHOWN]]
+    caveats, shown = " ".join(_caveats(answer, best)), [answer.ways[0], best]
+    lines: list[Part] = [*_heading(answer, best), "", _table(answer, best), "", *([caveats] if caveats else [])]
+    lines += _model(answer.question, answer.model)
     if not details:
-        return [*lines, *_commands(answer), *_installing([answer.ways[0], best])]
-    lines += [_records(answer), *_commands(answer), *_installing([answer.ways[0], best, *(way for way in answer.choices if way.as_good)])]
+        return [*lines, *_commands(answer), *_installing(shown)]
+    lines += [_records(answer), *_commands(answer), *_installing([*shown, *(way for way in answer.choices if way.as_good)])]
     return [*lines, *excluded, *(["", f"no record of: {', '.join(answer.unmeasured)}"] if answer.unmeasured else [])]
 
 
@@ -126,18 +128,19 @@ def _table(answer: Answer, best: Choice) -> Table:
 def _caveats(answer: Answer, best: Choice) -> list[str]:
     """What to know about the times, the most important first."""
     question, ways = answer.question, answer.ways
-    caveats = [*_scaled(answer), *_simulated(question, best), *_model(question, answer.model)]
+    cut = [f"{note}." for note in cut_note(question.problem.documents or (), [question.problem.seqlen])]
+    caveats = [*cut, *_scaled(answer), *_simulated(question, best)]
     if question.calls_per_plan is not None:
         caveats.append(f"times include planning, divided by {plural(question.calls_per_plan, 'call')}.")
     elif question.has_documents and ways[0].plan_ms:
-        caveats.append("times do not include planning; if documents are new at every step, count it with --calls-per-plan.")
+        caveats.append("times do not include the planning that new documents need (--calls-per-plan).")
     if question.has_documents and answer.masks == 1 and not question.problem.documents and not best.simulated:
         caveats.append(f"documents of one seed ({answer.seeds[0]}); --lengths asks for your own.")
     few = [way for way in ways if way.samples < ENOUGH_SAMPLES and not way.simulated]
     doubts = {
         "noisy (~)": [way for way in ways if way.noisy],
         f"fewer than {ENOUGH_SAMPLES} samples": few,
-        "the kernel's code has changed since, or its version was not recorded": [way for way in ways if way.older],
+        "older or unknown code of the kernel": [way for way in ways if way.older],
     }
     named = {doubt: "all" if len(own) == len(ways) else ", ".join(way.name for way in own) for doubt, own in doubts.items() if own}
     return caveats + [f"{doubt}: {names}." for doubt, names in named.items()]
@@ -153,9 +156,9 @@ def _scaled(answer: Answer) -> list[str]:
     what += [f"{name} {other[name] or 'as usual'}" for name in ("distribution", "packing") if name in other]
     what += [f"without {name}" for name in sorted(OTHER_TERMS & other.keys()) if not other[name]]
     lengths = " and ".join(map(format_size, near.seqlens))
-    scaled = f"scaled from {', '.join(what)} at {lengths} tokens, by the number of tiles that the mask touches"
+    scaled = f"scaled from {', '.join(what)} at {lengths} tokens"
     if near.spread is not None:
-        return [f"{scaled}; about 9 of 10 such times are within ±{100 * near.spread:.0f} % (docs/recommend.md)."]
+        return [f"{scaled}; about 9 of 10 such times are within ±{100 * near.spread:.0f} %."]
     names = {"head_dim": "head size", "head_dim_v": "head size", "params": "mask parameter", "softcap": "softcap", "sinks": "sinks"}
     names |= {"distribution": "distribution of documents", "packing": "packing"}
     lacking = dict.fromkeys(name for field, name in names.items() if field in other)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from longca.report.terminal import contest_title
 from longca.results.export import UNSUPPORTED
-from longca.results.naming import Contest, Row, contests
+from longca.results.groups import Group, Groups
+from longca.results.naming import Contest
 from longca.results.points import grouped
 from longca.results.summary import typical_speeds
 from longca.results.tables import speed_unit
@@ -28,29 +29,29 @@ def escape_latex(text: str) -> str:
     return text.translate(_SPECIAL)
 
 
-def render(rows: Sequence[Row], title: str) -> str:
+def render(groups: Groups, title: str) -> str:
     """A table per setting and pass, measured or simulated."""
-    groups = grouped(contests(rows).items(), lambda item: item[0]._replace(mask_name="", seqlen=0, ranks=1))
-    tables = [_latex(contest, [own for _, own in group]) for contest, group in groups.items()]
+    own = grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0, ranks=1))
+    tables = [_latex(contest, several) for contest, several in own.items()]
     start = f"% {' '.join(title.split())}: tables of `longca report --latex`.\n{PREAMBLE}"
     return "\n\n".join([start, *filter(None, tables)]) + "\n"
 
 
-def _latex(contest: Contest, groups: Sequence[list[Row]]) -> str:
+def _latex(contest: Contest, groups: Sequence[Group]) -> str:
     """A row per mask and kernel, a column per length; rows of one mask stand together. Empty where nothing is supported."""
-    unit = speed_unit(row.record.speed for own in groups for row in own if row.record.ok)
+    unit = speed_unit(row.record.speed for group in groups for row in group.rows if row.record.ok)
     masks: dict[str, dict[str, dict[int, str]]] = {}
-    for own in groups:
-        for kernel, text in typical_speeds(own, unit).items():
+    for group in groups:
+        for kernel, text in typical_speeds(group, unit).items():
             if text not in UNSUPPORTED:
-                masks.setdefault(own[0].panel, {}).setdefault(kernel, {})[own[0].record.problem.seqlen] = text
+                masks.setdefault(group.first.panel, {}).setdefault(kernel, {})[group.contest.seqlen] = text
     lengths = sorted({seqlen for kernels in masks.values() for texts in kernels.values() for seqlen in texts})
     blocks = [
         "\n".join(_line([mask, kernel, *(texts.get(seqlen, "") for seqlen in lengths)]) for kernel, texts in sorted(kernels.items()))
         for mask, kernels in masks.items()
     ]
     title = f"{contest.pass_}, {contest_title(contest)}"
-    each = " of each rank" if groups[0][0].record.method else ""
+    each = " of each rank" if contest.is_split else ""
     lines = [
         r"\begin{table}\centering\footnotesize",
         rf"\caption{{{escape_latex(f'{title}, in {unit.name}{each}. {MARKS}')}}}",

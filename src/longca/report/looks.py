@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 
 from longca.results.naming import Row
 from longca.results.points import grouped
@@ -39,7 +40,7 @@ def _alike(number: int, other: int) -> int:
 def line_groups(rows: Iterable[Row]) -> list[list[str]]:
     """Per setting the bases of its lines, which can stand in one picture. Those that have a time come first."""
     groups = []
-    for own in grouped(rows, lambda row: row.setting).values():
+    for own in grouped(rows, attrgetter("contest.setting")).values():
         timed = {base_of(row.series) for row in own if row.record.ok}
         groups.append([*sorted(timed), *sorted({base_of(row.series) for row in own} - timed)])
     return groups

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from longca.report.terminal import failure_table, fastest_tables
-from longca.results.answers import Answer, answers
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
+from longca.results.groups import Group, Groups
 from longca.results.metrics import median
 from longca.results.naming import Row, Setting
-from longca.results.points import MEMORY, by_pass, grouped, point, timed_lines
+from longca.results.points import MEMORY, grouped, point, timed_lines
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Environment, Status
@@ -30,19 +30,20 @@ COMMANDS = "The command below each table measures the first of them again."
 FACTS = ("device", "driver", "cpu", "cores", "threads", "system", "python", "longca", "commit")
 
 
-def render(results: Results, rows: Sequence[Row], title: str) -> str:
-    settings = {setting: group for setting, group in grouped(rows, lambda row: row.setting).items() if not only_beside(group, rows)}
+def render(results: Results, groups: Groups, title: str) -> str:
+    rows = groups.rows
+    settings = {setting: own for setting, own in groups.settings.items() if not only_beside(own.rows, rows)}
     parts = [f"# {escape_markdown(title)}", f"{len(rows)} records: {counts(results.records)}.", "## Headlines", f"{HEADLINES} {COMMANDS}"]
     for setting, group in settings.items():
         parts += _headlines(setting, headlines(group), results)
-    tables = [table for table in (*fastest_tables(rows), failure_table(rows)) if table.rows]
-    parts += ["## Fastest and failed", *map(markdown_section, tables), "## Speeds", NOISY, *map(markdown_section, speed_tables(rows))]
+    tables = [table for table in (*fastest_tables(groups), failure_table(rows)) if table.rows]
+    parts += ["## Fastest and failed", *map(markdown_section, tables), "## Speeds", NOISY, *map(markdown_section, speed_tables(groups))]
     for section, make in SECTIONS.items():
         made = [
             table
             for setting, group in settings.items()
-            for pass_, own in by_pass(group).items()
-            if timed_lines(own) and (table := make(f"{setting.title}, {pass_}", own)).rows
+            for pass_, own in group.passes.items()
+            if timed_lines(own.rows) and (table := make(f"{setting.title}, {pass_}", own)).rows
         ]
         parts += [f"## {section}", *map(markdown_section, made)] if made else []
     parts += ["## Environments", *(_environment(name, environment) for name, environment in results.environments.items())]
@@ -83,37 +84,39 @@ def _by_panel(title: str, rows: Sequence[Row], lines: Sequence[str], cell: Calla
     return Table(title, ["mask", *lines], [[panel, *(cell(cells.get((panel, line), [])) for line in lines)] for panel in panels])
 
 
-def _shares(title: str, rows: Sequence[Row]) -> Table:
+def _shares(title: str, groups: Groups) -> Table:
     """At the longest length at which anything was timed. A kernel that is wrong at any length has no share."""
-    known, lines, everywhere = any(_peak_share(row) for row in rows), timed_lines(rows), grouped(rows, lambda row: (row.panel, row.line))
+    rows, lines = groups.rows, timed_lines(groups.rows)
+    known = any(row.record.timed.mfu for row in rows if row.record.timed)
+    everywhere = grouped(rows, lambda row: (row.panel, row.line))
     cells = []
-    for panel, found in grouped(answers(rows), lambda answer: answer.first.panel).items():
-        seqlen = max(answer.contest.seqlen for answer in [answer for answer in found if answer.ranking.best] or found)
-        here = {line: answer for answer in found if answer.contest.seqlen == seqlen for line in answer.rows}
-        texts = [why(own) if is_wrong(own := everywhere.get((panel, line), [])) else _share(line, here.get(line), known) for line in lines]
+    for panel, own in grouped(groups.every, lambda group: group.first.panel).items():
+        seqlen = max(group.contest.seqlen for group in [group for group in own if group.ranking.best] or own)
+        here = {line: group for group in own if group.contest.seqlen == seqlen for line in group.measured}
+        texts = [
+            why(all_rows) if is_wrong(all_rows := everywhere.get((panel, line), [])) else _share(line, here.get(line), known)
+            for line in lines
+        ]
         cells.append([f"{panel}, {format_size(seqlen)}", *texts])
     of = "the device's peak" if known else "the fastest kernel's speed"
     seeds = "; of several seeds all work over all time" if len({row.record.problem.seed for row in rows}) > 1 else ""
     return Table(f"{title} (share of {of} at the longest length{seeds})", ["mask", *lines], cells)
 
 
-def _peak_share(row: Row) -> float | None:
-    return row.record.timed.mfu if row.record.timed else None
-
-
-def _share(line: str, answer: Answer | None, of_peak: bool) -> str:
+def _share(line: str, group: Group | None, of_peak: bool) -> str:
     """The share of one kernel, why it has none, or the simpler mask that shows the same."""
-    if answer is None:
+    if group is None:
         return why([])
-    ranking, same = answer.ranking, answer.same
-    own = next(ranking.compared(entry) for entry in ranking.entries if entry.line == line)
+    ranking = group.ranking
+    own = ranking.compared.get(line)
     if own is None:
-        return why(answer.rows[line])
+        return why(group.measured[line])
     share = own.whole.mfu if of_peak else own.tflops / (ranking.standings[0].tflops if ranking.best else own.tflops)
-    return f"= {same}" if same or share is None else format_share(share)
+    return f"= {group.same}" if group.same or share is None else format_share(share)
 
 
-def _accuracy(title: str, rows: Sequence[Row]) -> Table:
+def _accuracy(title: str, groups: Groups) -> Table:
+    rows = groups.rows
     lines = sorted({row.line for row in rows if row.record.status in (Status.OK, Status.WRONG)})
     return _by_panel(f"{title} (worst error as a share of the tolerance)", rows, lines, _error)
 
@@ -130,9 +133,9 @@ def _error(rows: list[Row]) -> str:
     return f"{'wrong: ' if wrong else ''}{share} ({worst.tensor}, {format_size(worst.row.record.problem.seqlen)})"
 
 
-def _memory(title: str, rows: Sequence[Row]) -> Table:
+def _memory(title: str, groups: Groups) -> Table:
     """The most of any mask by length; each block pattern by itself, as the size of its blocks matters."""
-    own = [row for row in rows if row.record.ok and row.record.peak_gib]
+    own = [row for row in groups.rows if row.record.ok and row.record.peak_gib]
     lengths = sorted({row.record.problem.seqlen for row in own})
     cells = []
     for (mask, line), group in grouped(own, lambda row: (row.panel if row.is_pattern or row.record.method else "any", row.line)).items():
@@ -142,9 +145,9 @@ def _memory(title: str, rows: Sequence[Row]) -> Table:
     return Table(title, ["mask", "kernel", *map(format_size, lengths)], cells)
 
 
-def _preparing(title: str, rows: Sequence[Row]) -> Table:
+def _preparing(title: str, groups: Groups) -> Table:
     """Of compiling only the most: what was compiled for one cell serves the next."""
-    own = [row for row in rows if row.record.ok and not row.record.simulated]
+    own = [row for row in groups.rows if row.record.ok and not row.record.simulated]
     cells = []
     for line, group in sorted(grouped(own, lambda row: row.line).items()):
         compiling = max(row.record.compile_ms or 0 for row in group)

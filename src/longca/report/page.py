@@ -11,7 +11,7 @@ import msgspec
 
 from longca.report.page_data import page_data
 from longca.report.timelines import Timeline
-from longca.results.naming import Row
+from longca.results.groups import Groups
 from longca.results.reading import Results
 
 ASSETS = Path(__file__).with_name("assets")
@@ -22,9 +22,9 @@ SCRIPTS = (  # one module: data.js waits for the data; what others need comes fi
 )
 
 
-def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path], title: str, timelines: Sequence[Timeline] = ()) -> str:
+def render(results: Results, groups: Groups, folders: Sequence[str | Path], title: str, timelines: Sequence[Timeline] = ()) -> str:
     """The page as text; of the folders it shows the names only."""
-    data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders], timelines)
+    data = page_data(results, groups, title, [Path(folder).resolve().name for folder in folders], timelines)
     scripts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     packed = b64encode(gzip.compress(msgspec.json.encode(data), mtime=0)).decode()
     parts = {

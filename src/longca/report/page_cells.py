@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from longca.report.frames import Frame
-from longca.results.answers import Answer, shares_of_best
+from longca.results.groups import Group
 from longca.results.limits import Limits
 from longca.results.ranking import Entry, Ranking
 from longca.results.shares import worst_error
@@ -41,14 +41,14 @@ class PageCell(Struct, frozen=True, rename={"pass_": "pass"}):
     limit: float | None = None  # share of the speed that tiles allow
 
 
-def cells_of(frame: Frame, found: Iterable[Answer], limits: Limits, records: Numbers) -> list[PageCell]:
+def cells_of(frame: Frame, found: Iterable[Group], limits: Limits, records: Numbers) -> list[PageCell]:
     """All cells of one setting. Where a line stands for several grids, the fastest of them."""
     cells: dict[tuple[object, ...], PageCell] = {}
-    for answer in found:
-        (panel, x), pass_ = frame.place(answer.first), answer.contest.pass_.value
-        shares, measured = shares_of_best(answer.ranking), answer.measured
-        for entry in answer.ranking.entries:
-            place = panel, frame.line(answer.rows[entry.line][0]), pass_, x
+    for group in found:
+        (panel, x), pass_ = frame.place(group.first), group.contest.pass_.value
+        shares, measured = group.ranking.shares, group.measured
+        for entry in group.ranking.entries:
+            place = panel, frame.line(group.lines[entry.line][0]), pass_, x
             worst = worst_error(measured.get(entry.line, ()))
             cell = PageCell(
                 *place,
@@ -58,7 +58,7 @@ def cells_of(frame: Frame, found: Iterable[Answer], limits: Limits, records: Num
                 tensor=None if worst is None else worst.tensor,
                 worst=NONE if worst is None else records[worst.row.record.key],
             )
-            cell = _with_time(cell, entry, answer.ranking, limits, records)
+            cell = _with_time(cell, entry, group.ranking, limits, records)
             if place not in cells or (cell.tflops or 0.0) > (cells[place].tflops or 0.0):
                 cells[place] = cell
     return list(cells.values())
@@ -66,11 +66,11 @@ def cells_of(frame: Frame, found: Iterable[Answer], limits: Limits, records: Num
 
 def _with_time(cell: PageCell, entry: Entry, ranking: Ranking, limits: Limits, records: Numbers) -> PageCell:
     """The cell with the speed, the mean time and their ends, if the kernel has a time there."""
-    own = ranking.compared(entry)
+    own = ranking.compared.get(entry.line)
     if own is None:
         return cell
-    masks = len(own.figures)
-    second, first = (NONE, *(records[record.key] for record in own.nearest.records))[-2:]
+    masks, nearest = len(own.figures), own.nearest.records
+    second, first = (NONE, *[records[record.key] for record in nearest])[-2:]
     return replace(
         cell,
         record=first,
@@ -81,5 +81,5 @@ def _with_time(cell: PageCell, entry: Entry, ranking: Ranking, limits: Limits, r
         ms=own.ms,
         speeds=own.speeds if masks > 1 else None,
         times=own.times if masks > 1 else None,
-        limit=limits.share(own.nearest.records),
+        limit=limits.share(nearest),
     )

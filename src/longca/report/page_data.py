@@ -15,9 +15,9 @@ from longca.report.looks import SIMULATED, base_of, line_groups, numbers
 from longca.report.page_settings import STATES, setting_data
 from longca.report.pictures import pictures
 from longca.report.timelines import Timeline
-from longca.results.answers import STEPS
 from longca.results.dense import only_beside
 from longca.results.export import columns
+from longca.results.groups import STEPS, Groups
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting
 from longca.results.points import grouped
@@ -25,7 +25,7 @@ from longca.results.problem import Pass
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import NEVER_RAN, Environment, Record
-from longca.results.reproduce import command
+from longca.results.reproduce import commands
 from longca.results.statuses import WORDS
 from longca.results.summary import counts
 from longca.text import format_extras, format_heads, printable
@@ -37,13 +37,12 @@ MOST_CHANGES = 200  # cells that are listed; the rest is counted
 
 
 def page_data(
-    results: Results, rows: Sequence[Row], title: str, folders: Sequence[str] = (), timelines: Sequence[Timeline] = ()
+    results: Results, grouping: Groups, title: str, folders: Sequence[str] = (), timelines: Sequence[Timeline] = ()
 ) -> dict[str, Any]:
     """The data of the page; records are known by their number."""
-    groups = grouped(rows, lambda row: row.setting)
+    rows, settings = grouping.rows, grouping.settings
     records = {record.key: number for number, record in enumerate(results.records)}
     limits = Limits(results)
-    places = ["rank" if results.environment(group[0].record).on_cpu else "GPU" for group in groups.values()]
     return {
         "title": title,
         "count": len(rows),
@@ -58,19 +57,23 @@ def page_data(
         "names": _names(results, rows),
         "looks": _looks(rows),
         "settings": [
-            setting_data(group, rows, limits, records, pictures(group, results.masks), place)
-            for group, place in zip(groups.values(), places, strict=True)
+            setting_data(own, rows, limits, records, pictures(own.rows, results.masks), _place(results, own)) for own in settings.values()
         ],
-        "start": _start(groups, rows),
+        "start": _start(settings, rows),
         "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
         "timelines": list(timelines),
     }
 
 
-def _start(groups: dict[Setting, list[Row]], rows: Sequence[Row]) -> int:
+def _place(results: Results, groups: Groups) -> str:
+    """What a rank runs on."""
+    return "rank" if results.environment(groups.rows[0].record).on_cpu else "GPU"
+
+
+def _start(settings: dict[Setting, Groups], rows: Sequence[Row]) -> int:
     """The number of the setting that the journals are about: the most times, and no dense mask measured only beside block patterns."""
-    sizes = [sum(row.record.ok for row in group) * (not only_beside(group, rows)) for group in groups.values()]
+    sizes = [sum([row.record.ok for row in own.rows]) * (not only_beside(own.rows, rows)) for own in settings.values()]
     return sizes.index(max(sizes)) if sizes else 0
 
 
@@ -103,20 +106,20 @@ def _versions(record: Record) -> str:
 def _fields(results: Results) -> list[tuple[str, list[Any]]]:
     """The fields of all records as columns, without those that are None in all of them."""
     table = columns(results).items()
-    return [(name, own) for name, own in table if name not in LEFT_OUT and any(value is not None for value in own)]
+    return [(name, own) for name, own in table if name not in LEFT_OUT and own.count(None) < len(own)]
 
 
 def _names(results: Results, rows: Sequence[Row]) -> list[tuple[str, list[Any]]]:
     """What names records on the page and is no field of theirs, as columns: setting, line, mask, shape, and the command."""
-    settings = {setting: number for number, setting in enumerate(dict.fromkeys(row.setting for row in rows))}
+    settings = {setting: number for number, setting in enumerate(dict.fromkeys([row.contest.setting for row in rows]))}
     heads = {setting: _heads(setting) for setting in settings}
     return [
-        ("setting", [settings[row.setting] for row in rows]),
+        ("setting", [settings[row.contest.setting] for row in rows]),
         ("line", [row.line for row in rows]),
         ("panel", [row.panel for row in rows]),
         ("same", [row.same for row in rows]),
-        ("heads", [heads[row.setting] for row in rows]),
-        ("command", [command(row.record, results.environment(row.record), results.masks) for row in rows]),
+        ("heads", [heads[row.contest.setting] for row in rows]),
+        ("command", commands([row.record for row in rows], results)),
     ]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from longca.report.frames import Frame, frame_of
 from longca.report.looks import SIMULATED
 from longca.report.page_cells import Numbers, PageCell, cells_of
-from longca.results.answers import Answer, answers, closeness, shares_of_best
 from longca.results.dense import dense_lines
+from longca.results.groups import Group, Groups, closeness
 from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
@@ -28,10 +28,11 @@ STATES = list(Coverage)
 
 
 def setting_data(
-    rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, Data], place: str
+    groups: Groups, everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, Data], place: str
 ) -> Data:
     """All sections of one setting. `pictures` are by the name of a mask; `place` is what a rank runs on."""
-    frame, found = frame_of(rows, place), answers(rows)
+    rows, found = groups.rows, groups.every
+    frame = frame_of(rows, place)
     cells = cells_of(frame, found, limits, records)
     panels = _in_order(grouped(rows, lambda row: frame.place(row)[0]), frame)
     return {
@@ -39,14 +40,14 @@ def setting_data(
         "axis": frame.axis,
         "line": "method" if rows[0].record.method else "kernel",
         "place": place,
-        "unit": speed_unit(answer.ranking.standings[0].tflops for answer in found if answer.ranking.best),
+        "unit": speed_unit(group.ranking.standings[0].tflops for group in found if group.ranking.best),
         "panels": [[panel, pictures.get(own[0].mask_name)] for panel, own in panels.items()],
-        "passes": [pass_ for pass_ in Pass if any(answer.contest.pass_ is pass_ for answer in found)],
+        "passes": [pass_ for pass_ in Pass if any(group.contest.pass_ is pass_ for group in found)],
         "peak": _peak(rows),
         "suffix": _suffix(rows),
         "at": _start(rows, frame),
-        "matrix": [_matrix_cell(answer, frame, limits, records) for answer in found if answer.ranking.best],
-        "order": [[pass_, _order(own, frame)] for pass_, own in grouped(found, lambda answer: answer.contest.pass_).items()],
+        "matrix": [_matrix_cell(group, frame, limits, records) for group in found if group.ranking.best],
+        "order": [[pass_, _order(own, frame)] for pass_, own in grouped(found, lambda group: group.contest.pass_).items()],
         "board": _board(rows, cells, frame),
         "failures": _failures(panels),
         "dense": _dense(rows, everything, frame, records),
@@ -74,38 +75,38 @@ def _suffix(rows: Iterable[Row]) -> str:
     return f"{SIMULATED}{cluster}" if cluster and not others else ""
 
 
-def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers) -> Data:
+def _matrix_cell(group: Group, frame: Frame, limits: Limits, records: Numbers) -> Data:
     """The fastest kernels of one contest, and how far ahead they are."""
-    panel, x = frame.place(answer.first)
-    best, behind = answer.ranking.standings[0], answer.ranking.next
+    panel, x = frame.place(group.first)
+    best, behind = group.ranking.standings[0], group.ranking.next
     return {
         "panel": panel,
         "x": x,
-        "pass": answer.contest.pass_,
-        "simulated": answer.contest.simulated,
-        "fastest": [standing.line for standing in answer.ranking.equals],
-        "noisy": any(standing.noisy for standing in answer.ranking.equals),
+        "pass": group.contest.pass_,
+        "simulated": group.contest.simulated,
+        "fastest": [standing.line for standing in group.ranking.equals],
+        "noisy": any(standing.noisy for standing in group.ranking.equals),
         "tflops": best.tflops,
         "masks": len(best.figures),
         "ends": best.speeds,
         "next": None if behind is None else behind.line,
         "ahead": None if behind is None else 1 / behind.against_best,
         "limit": limits.share(best.nearest.records),
-        "ranked": len(answer.ranking.standings),
-        "same": answer.same,
+        "ranked": len(group.ranking.standings),
+        "same": group.same,
         "records": [records[record.key] for record in reversed(best.nearest.records)],
-        "colour": frame.line(answer.rows[best.line][0]),
+        "colour": frame.line(group.lines[best.line][0]),
     }
 
 
-def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:
+def _order(found: Iterable[Group], frame: Frame) -> list[list[Any]]:
     """[kernel, its mean share of the fastest speed, the points of its curve], the closest to the fastest first."""
     contests = []
-    for answer in found:
-        if answer.ranking.best:
+    for group in found:
+        if group.ranking.best:
             shares: dict[str, float] = {}
-            for line, share in shares_of_best(answer.ranking).items():
-                name = frame.line(answer.rows[line][0])
+            for line, share in group.ranking.shares.items():
+                name = frame.line(group.lines[line][0])
                 shares[name] = max(share, shares.get(name, 0.0))
             contests.append(shares)
     return [[name, own.mean, own.curve] for name, own in closeness(contests).items()]

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from longca.compare import standing
 from longca.results.dense import DenseTimes
+from longca.results.groups import Group, Groups, groups_of
 from longca.results.metrics import median
-from longca.results.naming import Contest, Row, contests, rows
-from longca.results.ranking import Standing, rank_rows
+from longca.results.naming import Contest, Row
+from longca.results.points import grouped
 from longca.results.reading import Results
 from longca.results.summary import failures
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
@@ -17,25 +18,22 @@ from longca.text import printable
 
 def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Table]:
     """Returns the results of a run: the fastest per mask and length, how the user's own kernels compare, and what was not measured."""
-    named = rows(results)
-    stands = [table for kernel in own_kernels for table in standing.tables(results, kernel)]
-    return [table for table in (*fastest_tables(named), *stands, failure_table(named)) if table.rows]
+    groups = groups_of(results)
+    stands = [table for kernel in own_kernels for table in standing.tables(groups, kernel)]
+    return [table for table in (*fastest_tables(groups), *stands, failure_table(groups.rows)) if table.rows]
 
 
-def fastest_tables(named: Sequence[Row]) -> list[Table]:
+def fastest_tables(groups: Groups) -> list[Table]:
     """Returns a table per setting, ranks and pass: for each mask a row, for each length the fastest kernel, its speed, and its equals."""
-    dense = DenseTimes(named)
-    groups: dict[Contest, dict[tuple[str, int], list[Row]]] = {}
-    for contest, own in contests(named).items():
-        groups.setdefault(contest._replace(mask_name="", seqlen=0), {})[contest.mask_name, contest.seqlen] = own
+    dense = DenseTimes(groups.rows)
     tables = []
-    for contest, places in groups.items():
-        unit = speed_unit(row.record.speed for own in places.values() for row in own if row.record.ok)
-        texts = {place: text for place, own in places.items() if (text := _winner(own, dense, unit))}
-        patterns = any(row.is_pattern and dense.gain(row, row.record) for own in places.values() for row in own if row.record.ok)
+    for contest, own in grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0)).items():
+        timed = [row for group in own for row in group.rows if row.record.ok]
+        unit = speed_unit(row.record.speed for row in timed)
+        texts = {(group.contest.mask_name, group.contest.seqlen): _winner(group, dense, unit) for group in own if group.ranking.best}
+        patterns = any(row.is_pattern and dense.gain(row, row.record) for row in timed)
         signs = f"{unit.name}; {NOISY}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
-        title = f"fastest, {contest.pass_}, {contest_title(contest)} ({signs})"
-        tables.append(length_table(title, texts))
+        tables.append(length_table(f"fastest, {contest.pass_}, {contest_title(contest)} ({signs})", texts))
     return [table for table in tables if table.rows]
 
 
@@ -55,16 +53,10 @@ def contest_title(contest: Contest) -> str:
     return contest.setting.title + ranks + (f", simulated on {contest.simulated}" if contest.simulated else "")
 
 
-def _winner(own: list[Row], dense: DenseTimes, unit: SpeedUnit) -> str:
-    ranking = rank_rows(own)
-    if ranking.best is None:
-        return ""
-    best, *others = ranking.equals
-    masks = f" (n={len(ranking.masks)})" if len(ranking.masks) > 1 else ""
+def _winner(group: Group, dense: DenseTimes, unit: SpeedUnit) -> str:
+    best, *others = group.ranking.equals
+    masks = f" (n={len(group.ranking.masks)})" if len(group.ranking.masks) > 1 else ""
     equal = f" = {', '.join(f'{other.line}~' if other.noisy else other.line for other in others)}" if others else ""
-    return f"{best.line} {unit.text(best.tflops, best.noisy)}{_gain(own, best, dense)}{masks}{equal}"
-
-
-def _gain(own: list[Row], best: Standing, dense: DenseTimes) -> str:
-    gains = [gain for record in best.records if (gain := dense.gain(own[0], record)) is not None]
-    return f" {median(gains):.3g}x" if gains else ""
+    gains = [gain for record in best.records if (gain := dense.gain(group.first, record)) is not None]
+    speedup = f" {median(gains):.3g}x" if gains else ""
+    return f"{best.line} {unit.text(best.tflops, best.noisy)}{speedup}{masks}{equal}"

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from longca.errors import LongcaError
+from longca.masks import has_blocks
 from longca.results import metrics
-from longca.results.record import Environment, Environments, Record, Status
+from longca.results.problem import Problem
+from longca.results.record import Environment, Environments, Masks, Record, Status
 
+NO_MASKS: Masks = MappingProxyType({})
 ROUNDING = 1e-4  # relative: journals keep six digits
 
 
-def without_doubtful(records: Iterable[Record], environments: Environments) -> list[Record]:
-    """The records, with the status `doubtful` where an `ok` cannot be believed."""
-    return [_marked(record, doubt(record, environments.get(record.env))) if record.ok else record for record in records]
+def without_doubtful(records: Iterable[Record], environments: Environments, masks: Masks = NO_MASKS) -> list[Record]:
+    """The records, with the status `doubtful` where an `ok` cannot be believed, or is not of the mask that masks.jsonl has."""
+    names: dict[str, set[str]] = {}
+    for digest, name in masks:
+        names.setdefault(digest, set()).add(name)
+    return [
+        _marked(record, doubt(record, environments.get(record.env)) or _other_mask(record, masks, names)) if record.ok else record
+        for record in records
+    ]
 
 
 def _marked(record: Record, reason: str) -> Record:
@@ -37,8 +49,49 @@ def doubt(record: Record, environment: Environment | None) -> str:
     expected = metrics.tflops(record.flops / record.problem.ranks, times.median)
     if not _near(speed, expected):
         return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
+    if other := _other_work(record):
+        return other
     limit = _limit(record, environment)
     return metrics.too_fast(speed, limit, environment.name, record.problem.dtype) if environment and limit and speed > limit else ""
+
+
+def _other_work(record: Record) -> str:
+    """Why the work, the visible pairs and the length of a record contradict each other; empty where they do not."""
+    problem, built = record.problem, record.built
+    if not built.area:  # journals of an older schema may not say it
+        return ""
+    patterns = int(built.params.get("heads", problem.heads_kv)) if _has_blocks(problem.mask) else 1
+    work = metrics.flops_of(built.area * problem.heads_q // patterns, problem.head_dim, problem.head_dim_v, problem.pass_)
+    if not _near(record.flops, work):
+        return f"its work of {record.flops:g} FLOPs is not that of its {built.area} visible pairs, {work:g}"
+    if problem.seqlen not in (built.seqlen_q, built.seqlen_k):
+        return f"it is of {problem.seqlen} tokens, and its mask of {built.seqlen_q}"
+    return ""
+
+
+def _other_mask(record: Record, masks: Masks, names: Mapping[str, set[str]]) -> str:
+    """Why a record's mask is not the one that masks.jsonl has under its digest; empty where it is, or where the file lacks it."""
+    built, name = record.built, record.problem.mask
+    entry = masks.get((built.digest, name))
+    if entry is None:
+        others = names.get(built.digest, ())
+        renamed = others and record.problem.documents is None and _digest(record.problem.every_pass) != built.digest
+        return f"its mask is called {name}, and {' and '.join(sorted(others))} in masks.jsonl" if renamed else ""
+    if (entry.area, entry.seqlen_q, entry.seqlen_k) != (built.area or entry.area, built.seqlen_q, built.seqlen_k):
+        return f"its mask shows {built.area} pairs of {built.seqlen_q} tokens, and {entry.area} of {entry.seqlen_q} in masks.jsonl"
+    return ""
+
+
+_has_blocks = cache(has_blocks)  # a journal has few masks
+
+
+@lru_cache(maxsize=1024)
+def _digest(problem: Problem) -> str:
+    """The digest of the mask that the problem names; empty where it cannot be built here. Older journals keep one name of equal masks."""
+    try:
+        return problem.build_mask().digest
+    except (LongcaError, TypeError, KeyError, ValueError, OverflowError):
+        return ""
 
 
 def _limit(record: Record, environment: Environment | None) -> float | None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from longca import masks
 from longca.errors import BadInput, Unavailable
-from longca.results import naming
+from longca.results.groups import Group, Groups, groups_of
 from longca.results.metrics import tokens_s
-from longca.results.naming import contests, rows
+from longca.results.naming import Contest, Row
+from longca.results.points import grouped
 from longca.results.problem import TENSORS
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
@@ -35,7 +37,8 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 def columns(results: Results) -> dict[str, Column]:
     """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out; tokens
     per second, and whether the code that was measured is older than this LongCA's, are added."""
-    rows = [_row(record, results.environment(record)) for record in results.records]
+    patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
+    rows = [_row(record, results.environment(record), patterns) for record in results.records]
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
@@ -45,7 +48,7 @@ def as_rows(results: Results) -> list[dict[str, Any]]:
     return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 
 
-def _row(record: Record, environment: Environment) -> dict[str, Any]:
+def _row(record: Record, environment: Environment, patterns: Collection[str]) -> dict[str, Any]:
     """The columns of a record, in an order that stays: programs read them by number too."""
     problem, built, split = record.problem, record.built, record.split
     timed, energy, over_ranks = record.timed, record.energy, record.over_ranks
@@ -59,7 +62,7 @@ def _row(record: Record, environment: Environment) -> dict[str, Any]:
     row |= _of(record, "schema", "key", "env", "level", "kernel", "asked") | _of(problem, "mask")
     row |= {"params": _json(built.params), "mask_digest": built.digest}
     row |= _of(problem, "seed", "seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic")
-    row |= {"pass": problem.pass_, "source": problem.source if problem.is_pattern else None}
+    row |= {"pass": problem.pass_, "source": problem.source if problem.mask in patterns else None}
     row |= _of(built, "seqlen_q", "seqlen_k") | {"given": _json(_given(record)), "area": built.area, "flops": record.flops}
     row["versions"] = None if record.versions is None else _json(record.versions)
     row |= {"method": record.method, "ranks": problem.ranks if split else None}
@@ -107,39 +110,38 @@ def _cells(row: Sequence[Any]) -> list[Any]:
 
 
 def to_markdown(results: Results) -> str:
-    """Returns a table per setting and pass: a row per mask and length, a column per kernel, the speed or the status; of several seeds the
-    median. Kernels and masks that are unsupported throughout are named below."""
+    """Returns a table per setting and pass: a row per mask and length, a column per kernel, the speed or the status; of several seeds all
+    work over all time. Kernels and masks that are unsupported throughout are named below."""
     noisy = [f"{NOISY}"] if any(record.noisy for record in results.records) else []
-    named = rows(results)
-    absent = sorted({row.line for row in named} - _supported(named))
+    groups = groups_of(results)
+    absent = sorted({row.line for row in groups.rows} - _supported(groups.rows))
     note = [f"Not shown, because nothing here is supported: {', '.join(absent)}."] if absent else []
-    return "\n\n".join([*noisy, *map(markdown_section, speed_tables(named)), *note]) + "\n"
+    return "\n\n".join([*noisy, *map(markdown_section, speed_tables(groups)), *note]) + "\n"
 
 
-def _supported(named: Iterable[naming.Row]) -> set[str]:
+def _supported(named: Iterable[Row]) -> set[str]:
     """The lines with a row that is not refused."""
     return {row.line for row in named if row.record.status not in REFUSED}
 
 
-def speed_tables(named: Sequence[naming.Row]) -> list[Table]:
+def speed_tables(groups: Groups) -> list[Table]:
     """Returns the typical speed of each kernel on each mask and length, or its statuses. Rows and columns without anything supported are
     left out."""
-    groups: dict[tuple[str, bool], list[list[naming.Row]]] = {}
-    for contest, own in contests(named).items():
-        simulated = f", simulated on {contest.simulated}" if contest.simulated else ""
-        groups.setdefault((f"{contest.pass_}, {contest.setting.title}{simulated}", contest.is_split), []).append(own)
-    return [table for (title, split), group in groups.items() if (table := _speed_table(title, split, group)).rows]
+    tables = grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0, ranks=1))
+    return [table for contest, own in tables.items() if (table := _speed_table(contest, own)).rows]
 
 
-def _speed_table(title: str, split: bool, group: Sequence[list[naming.Row]]) -> Table:
-    unit = speed_unit(row.record.speed for own in group for row in own if row.record.ok)
+def _speed_table(contest: Contest, groups: Sequence[Group]) -> Table:
+    unit = speed_unit(row.record.speed for group in groups for row in group.rows if row.record.ok)
     places: dict[tuple[str, int], dict[str, str]] = {}
-    for own in group:
-        if _supported(own):
-            places.setdefault((own[0].panel, own[0].record.problem.seqlen), {}).update(typical_speeds(own, unit))
-    lines = sorted(set[str]().union(*map(_supported, group)))
+    for group in groups:
+        if _supported(group.rows):
+            places.setdefault((group.first.panel, group.contest.seqlen), {}).update(typical_speeds(group, unit))
+    lines = sorted({line for group in groups for line in _supported(group.rows)})
     cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in places.items()]
-    return Table(f"{title} ({unit.name}{' of each rank' if split else ''})", ["mask", "tokens", *lines], cells)
+    simulated = f", simulated on {contest.simulated}" if contest.simulated else ""
+    each = " of each rank" if contest.is_split else ""
+    return Table(f"{contest.pass_}, {contest.setting.title}{simulated} ({unit.name}{each})", ["mask", "tokens", *lines], cells)
 
 
 WRITERS: dict[str, Callable[[Results], str]] = {"csv": to_csv, "md": to_markdown}

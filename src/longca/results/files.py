@@ -53,16 +53,17 @@ def read_environments(folder: str | Path) -> dict[str, Environment]:
 def _read_lines(path: Path, decode: Callable[[bytes], T]) -> Lines[T]:
     """All whole lines; a torn last line, which has no end, is left out."""
     text = read_bytes(path)
-    *lines, torn = text.split(b"\n")
     entries: list[T] = []
-    for number, line in enumerate(lines, 1):
+    start, number = 0, 0
+    while (end := text.find(b"\n", start)) >= 0:
+        line, start, number = text[start:end], end + 1, number + 1
         try:
             entries.append(decode(line))
         except Newer as newer:
             raise BadInput(f"{path} line {number} {newer}") from newer
         except Damaged as damage:
             raise BadInput(f"{path} line {number} is damaged: {damage}; repair or delete that line, every other line is kept.") from damage
-    return Lines(entries, len(text) - len(torn), len(torn))
+    return Lines(entries, start, len(text) - start)
 
 
 def results_file(folder: Path) -> Path:

@@ -48,15 +48,21 @@ class Contest(NamedTuple):
 
 
 class Row(Struct, frozen=True, eq=False, gc=False):
-    """A record with its names."""
+    """A record with its names, and with what views ask of it again and again."""
 
     record: Record
-    setting: Setting
+    contest: Contest
     mask_name: str  # the mask, with its parameters where there are several
     line: str  # the kernel with its variant; before it the method, its grid and options
     series: str  # the same without the grid and the size of nodes: what is drawn over the number of ranks
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
+    is_pattern: bool
+    is_dense: bool  # whether the mask is one that block patterns are compared with
+
+    @property
+    def setting(self) -> Setting:
+        return self.contest.setting
 
     @property
     def family(self) -> str:
@@ -64,23 +70,8 @@ class Row(Struct, frozen=True, eq=False, gc=False):
         return self.mask_name.replace(f" ratio={self.ratio}", "")
 
     @property
-    def is_pattern(self) -> bool:
-        return self.record.problem.is_pattern
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether the mask is one that block patterns are compared with."""
-        record = self.record
-        return not self.is_pattern and record.method is None and record.problem.mask in map(masks.dense_of, masks.SOURCES)
-
-    @property
     def ratio(self) -> float | None:
         return self.record.built.params.get("ratio")
-
-    @property
-    def contest(self) -> Contest:
-        record = self.record
-        return Contest(self.setting, self.mask_name, record.problem.seqlen, record.problem.pass_, record.problem.ranks, record.simulated)
 
 
 def rows(results: Results) -> list[Row]:
@@ -88,12 +79,18 @@ def rows(results: Results) -> list[Row]:
     records = results.records
     simpler, names, kernels = same_masks(records), mask_names(records), kernel_names(records)
     compared = _compared_nodes(records)
+    patterns = {name for name in {record.problem.mask for record in records} if masks.has_blocks(name)}
+    dense = {masks.dense_of(source) for source in masks.SOURCES}
     named = []
     for record, name, kernel, same in zip(records, names, kernels, simpler, strict=True):
         line, series = _split_names(record, kernel, compared)
-        panel = f"{name} ×{record.problem.ranks}" if record.method else name
-        setting = Setting(results.environment(record).name, record.level.value, record.problem.operator)
-        named.append(Row(record, setting, name, line, series, panel, same))
+        problem, split = record.problem, record.split
+        panel = f"{name} ×{problem.ranks}" if split else name
+        setting = Setting(results.environment(record).name, record.level.value, problem.operator)
+        contest = Contest(setting, name, problem.seqlen, problem.pass_, problem.ranks, record.simulated)
+        is_pattern = problem.mask in patterns
+        is_dense = not is_pattern and split is None and problem.mask in dense
+        named.append(Row(record, contest, name, line, series, panel, same, is_pattern, is_dense))
     return named
 
 
@@ -195,14 +192,6 @@ def simpler_mask(rows: Iterable[Row]) -> str | None:
     """The simpler mask that all of these rows show; None where one does not, as with the documents of another seed."""
     names = {row.same for row in rows}
     return names.pop() if len(names) == 1 else None
-
-
-def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
-    """Rows by what they can be compared on."""
-    groups = defaultdict[Contest, list[Row]](list)
-    for row in named:
-        groups[row.contest].append(row)
-    return dict(groups)
 
 
 def cluster_name(cluster: str) -> str:

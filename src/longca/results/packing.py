@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import IO
 
 from longca.errors import BadInput, Unavailable
 
@@ -10,6 +11,9 @@ try:
     import lzma
 except ImportError:  # a Python that was built without liblzma; plain journals need none
     lzma = None  # type: ignore[assignment]
+
+DAMAGED = (EOFError,) if lzma is None else (EOFError, lzma.LZMAError)
+CHUNK, LONGEST_LINE = 1 << 22, 1 << 26  # bytes; the bands of a mask with 100,000 documents take a tenth of such a line
 
 
 def packed_file(path: Path) -> Path:
@@ -28,23 +32,34 @@ def read_bytes(path: Path) -> bytes:
     file = stored(path)
     if not file.exists():
         return b""
+    if not file.is_file():  # a named pipe would hang
+        raise BadInput(f"cannot read {file}: it is no plain file; give a folder that `longca run --out` wrote.")
+    if file != path:
+        _need_lzma()
     try:
-        return file.read_bytes() if file == path else _decompressed(file)
+        with file.open("rb") if file == path else lzma.open(file) as opened:
+            return _bounded(opened, file)
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}.") from error
+    except DAMAGED as error:
+        raise BadInput(f"cannot read {file}: it is damaged or incomplete; copy it again.") from error
+
+
+def _bounded(opened: IO[bytes], file: Path) -> bytes:
+    """The text; refuses a line that no run writes before all of it is in memory: a small packed file may hold a very long one."""
+    parts, line = [], 0
+    while part := opened.read(CHUNK):
+        first, last = part.find(b"\n"), part.rfind(b"\n")
+        line = line + len(part) if first < 0 else len(part) - last - 1
+        if line > LONGEST_LINE:
+            raise BadInput(f"{file} has a line of more than {LONGEST_LINE >> 20} MiB, which is no record; restore the file.")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def compressed(text: bytes) -> bytes:
     _need_lzma()
     return lzma.compress(text, preset=lzma.PRESET_DEFAULT | lzma.PRESET_EXTREME)
-
-
-def _decompressed(file: Path) -> bytes:
-    _need_lzma()
-    try:
-        return lzma.decompress(file.read_bytes())
-    except lzma.LZMAError as error:
-        raise BadInput(f"cannot read {file}: it is damaged or incomplete; copy it again.") from error
 
 
 def _need_lzma() -> None:

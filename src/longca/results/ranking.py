@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -87,20 +88,21 @@ class Out(Struct, frozen=True, gc=False):
     share: float | None = None  # its speed over the best one's on the masks that both have
 
 
-class Entry(Struct, frozen=True, gc=False):
-    """One kernel (or method, grid and kernel) in a contest: figures by the mask's digest, or why it is out. Its own figures are those of
-    all masks: the mean time, and all work over all time."""
+@dataclass(frozen=True)
+class Entry:
+    """One kernel (or method, grid and kernel) in a contest: figures by the mask's digest, or why it is out. Its statistics are those of
+    all its masks, computed once."""
 
     line: str
     figures: Mapping[str, Figure]
     out: Out | None = None
     failed: Record | None = None  # the record that says why it is out
 
-    @property
+    @cached_property
     def records(self) -> list[Record]:
         return [record for figure in self.figures.values() for record in figure.records]
 
-    @property
+    @cached_property
     def whole(self) -> Figure:
         """The mean time over the masks, and all work over all time."""
         total, count = together([*self.figures.values()]), len(self.figures)
@@ -114,22 +116,24 @@ class Entry(Struct, frozen=True, gc=False):
     def ms(self) -> float:
         return self.whole.ms
 
-    @property
+    @cached_property
     def speeds(self) -> tuple[float, float]:
         """The lowest and the highest of a mask."""
-        return min(figure.tflops for figure in self.figures.values()), max(figure.tflops for figure in self.figures.values())
+        speeds = [figure.tflops for figure in self.figures.values()]
+        return min(speeds), max(speeds)
 
-    @property
+    @cached_property
     def times(self) -> tuple[float, float]:
         """The least and the most of a mask."""
-        return min(figure.ms for figure in self.figures.values()), max(figure.ms for figure in self.figures.values())
+        times = [figure.ms for figure in self.figures.values()]
+        return min(times), max(times)
 
-    @property
+    @cached_property
     def nearest(self) -> Figure:
         """The figure of the mask whose speed is nearest to that of all."""
         return min(self.figures.values(), key=lambda figure: abs(figure.tflops - self.tflops))
 
-    @property
+    @cached_property
     def noisy(self) -> bool:
         return any(record.noisy for record in self.records)
 
@@ -148,14 +152,16 @@ class Entry(Struct, frozen=True, gc=False):
         return Entry(self.line, {}, Out(self.line, status, reason), self.failed)
 
 
-class Standing(Entry, frozen=True, gc=False, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Standing(Entry):
     """A kernel among those that are compared, with its figures on the shared masks."""
 
     against_best: float  # this speed over the best one's
     equal: bool  # as fast as the best: the best itself, and kernels that do not differ from it by what matters
 
 
-class Ranking(Struct, frozen=True, gc=False):
+@dataclass(frozen=True)
+class Ranking:
     """Kernels in the order of their speed, and those that are out."""
 
     entries: tuple[Entry, ...]  # of all kernels, with all their masks
@@ -181,11 +187,23 @@ class Ranking(Struct, frozen=True, gc=False):
         """Whether a kernel was measured on other masks than those on which kernels are compared."""
         return bool(self.masks and entry.figures) and not self.masks & entry.figures.keys()
 
-    def compared(self, entry: Entry) -> Entry | None:
-        """A kernel with its figures on the masks on which kernels are compared, so that those of one contest are of the same masks. Of a
-        kernel that has none of these all its figures; None where it has no figure."""
+    @cached_property
+    def compared(self) -> dict[str, Entry]:
+        """By line each kernel that has figures, with those on the masks on which kernels are compared, so that the figures of one contest
+        are of the same masks. Of a kernel that has none of these, all its figures."""
+        standings: dict[str, Entry] = {standing.line: standing for standing in self.standings}
+        timed = [entry for entry in self.entries if entry.figures]
+        return {entry.line: standings.get(entry.line) or self._shared(entry) for entry in timed}
+
+    def _shared(self, entry: Entry) -> Entry:
         shared = {digest: figure for digest, figure in entry.figures.items() if digest in self.masks}
-        return Entry(entry.line, shared or entry.figures) if entry.figures else None
+        return Entry(entry.line, shared or entry.figures)
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """By line its speed as a share of the fastest, on the masks that it has; 1 for all that are as fast."""
+        fewer = {out.line: min(1.0, out.share) for out in self.out if out.share is not None}
+        return fewer | {standing.line: 1.0 if standing.equal else standing.against_best for standing in self.standings}
 
     def of(self, line: str) -> Standing | None:
         return next((standing for standing in self.standings if standing.line == line), None)
@@ -268,11 +286,6 @@ def _ranking(everyone: tuple[Entry, ...], shared: frozenset[str]) -> Ranking:
     return Ranking(everyone, tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
 
 
-def rank_rows(rows: Sequence[Row], kept: Collection[str] = ()) -> Ranking:
-    """The ranking of one contest."""
-    return rank(entries(rows, rows[0].record.problem.pass_), kept)
-
-
 def _unshared(entry: Entry, best: Standing) -> Out:
     where = f"of the {len(best.figures)} masks (seeds) on which the others are compared"
     both = entry.figures.keys() & best.figures.keys()
@@ -301,11 +314,10 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
         return []
     digests = sorted(shared, key=lambda digest: (having[0].figures[digest].records[0].problem.seed, digest))
     compared = [Entry(entry.line, {digest: entry.figures[digest] for digest in digests}) for entry in having]
-    wholes = {entry.line: entry.whole for entry in compared}
-    compared.sort(key=lambda entry: (-wholes[entry.line].tflops, _complexity(entry.records[0].method), entry.line))
-    best = wholes[compared[0].line]
-    last = max(place for place, entry in enumerate(compared) if wholes[entry.line].as_fast_as(best))  # whoever is faster is equal, too
+    compared.sort(key=lambda entry: (-entry.tflops, _complexity(entry.records[0].method), entry.line))
+    best = compared[0].whole
+    last = max(place for place, entry in enumerate(compared) if entry.whole.as_fast_as(best))  # whoever is faster is equal, too
     return [
-        Standing(entry.line, entry.figures, against_best=wholes[entry.line].tflops / best.tflops, equal=place <= last)
+        Standing(entry.line, entry.figures, against_best=entry.tflops / best.tflops, equal=place <= last)
         for place, entry in enumerate(compared)
     ]

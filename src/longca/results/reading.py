@@ -44,10 +44,11 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
         written = history(folder)
+        masks = {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
         counting = latest(written, environments)
         kept = set(map(id, counting))
-        results.replaced += without_doubtful([record for record in written if id(record) not in kept], environments)
-        own = without_doubtful(counting, environments)
+        results.replaced += without_doubtful([record for record in written if id(record) not in kept], environments, masks)
+        own = without_doubtful(counting, environments, masks)
         for record in own:
             earlier = records.pop(record.key, None)  # a later record also stands later
             if earlier is not None and earlier != record:  # a copy of a journal changes nothing
@@ -55,7 +56,7 @@ def read_all(folders: Iterable[str | Path]) -> Results:
             records[record.key] = record
             results.homes[record.key] = (*results.homes.get(record.key, ()), number)
         results.environments |= environments
-        results.masks |= {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
+        results.masks |= masks
     results.records = list(records.values())
     return results
 
@@ -78,12 +79,18 @@ def history(folder: str | Path) -> list[Record]:
 def latest(written: Iterable[Record], environments: Environments) -> list[Record]:
     """Of records that measure the same, the last one, at the place of the first: a kernel that was edited has another key, and yet its
     new record replaces the old one."""
-    same: dict[Identity, Record] = {}
-    newest: dict[str, Record] = {}
-    for record in written:
-        environment = environments.get(record.env)
-        same[environment and environment.device, identity(as_planned(record))] = newest[record.key] = record
-    return [record for record in same.values() if record is newest[record.key]]
+    every = list(written)
+    newest = {record.key: record for record in every}
+    return [own[-1] for own in by_work(every, environments).values() if own[-1] is newest[own[-1].key]]
+
+
+def by_work(records: Iterable[Record], environments: Environments) -> dict[Identity, list[Record]]:
+    """Records by what they measure on which device, in their order."""
+    devices = {name: environment.device for name, environment in environments.items()}
+    same: dict[Identity, list[Record]] = {}
+    for record in records:
+        same.setdefault((devices.get(record.env), identity(as_planned(record))), []).append(record)
+    return same
 
 
 def replaced(written: Sequence[Record], environments: Environments, keys: Collection[str]) -> list[Record]:

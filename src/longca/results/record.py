@@ -72,11 +72,14 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clock_mhz: NotNegative | None = None
 
 
+Error = Annotated[float, Meta(ge=0)]  # of any size: a wrong lse may be off by more than any bound
+
+
 class TensorError(Struct, frozen=True, gc=False):
     """The error of the worst token against fp64, and the tolerance there. `error` is None where it is not finite."""
 
-    error: NotNegative | None
-    allowed: NotNegative | None
+    error: Error | None
+    allowed: Error | None
 
     @property
     def passes(self) -> bool:

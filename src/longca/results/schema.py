@@ -41,7 +41,7 @@ def decode_record(line: bytes) -> Record:
         raise Damaged(f"it has schema {schema}, and this longca reads schemas from {schema2.SCHEMA} on; measure it again")
     try:
         return msgspec.convert(schema2.converted(msgspec.json.decode(line)), Record)
-    except (*UNDECODABLE, KeyError, TypeError, AttributeError) as error:
+    except (*UNDECODABLE, KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"it is no record of schema {schema}: {error}") from error
 
 

@@ -21,6 +21,8 @@ KEPT = (
 def converted(old: Fields) -> Fields:
     """A record of schema 2 in the fields of schema 3. Lengths of documents that were given are in masks.jsonl: `documents` is empty."""
     given, times = _object(old, "given"), _object(old, "ms")
+    if times and times.get("n", len(times.get("samples", ()))) != len(times.get("samples", ())):
+        raise ValueError(f"it has {len(times.get('samples', ()))} samples and says that they are {times['n']}")
     problem = _part(Problem, old | given | {"params": list(map(list, given.get("params", {}).items()))})
     problem["documents"] = [] if given.get("documents") else None
     built = _part(BuiltMask, old)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from longca.results.naming import Row, contests
+from longca.results.naming import Row
 from longca.results.problem import TENSORS
-from longca.results.ranking import rank_rows
 from longca.results.record import Status
 
 
@@ -26,15 +25,6 @@ def is_wrong(rows: Iterable[Row]) -> bool:
 def counted(rows: Iterable[Row]) -> list[Row]:
     """Rows without those where the mask shows the same as a simpler one: a kernel that can do only the simpler mask runs there too."""
     return [row for row in rows if row.same is None or row.record.status is Status.WRONG]
-
-
-def compared(rows: Sequence[Row]) -> list[Row]:
-    """The rows without times that a ranking does not count: those on masks on which it does not compare kernels, and all but one of several
-    records of a kernel on a mask. Speeds over what is left are those of the ranking."""
-    counted: set[int] = set()
-    for ranking in map(rank_rows, contests(rows).values()):
-        counted.update(id(record) for entry in ranking.entries if (shared := ranking.compared(entry)) for record in shared.records)
-    return [row for row in rows if not row.record.ok or id(row.record) in counted]
 
 
 def common_length(rows: Iterable[Row]) -> int | None:

@@ -29,7 +29,7 @@ FAILED = (*AT_FAULT, Status.OOM)
 NOBODY = ("admin", "debian", "localhost", "nobody", "root", "runner", "ubuntu", "user", "vm")  # names that many machines share
 REMOVED = "…"
 FREE_TEXTS = ("reason", "system", "plugins")  # what a library, a system or a user wrote; other texts are names
-REVIEWED = ("device", "cpu", "system", "plugins", "packages", "kernel", "mask", "distribution", "reason")
+REVIEWED = ("device", "cpu", "driver", "system", "plugins", "packages", "kernel", "asked", "variant", "mask", "distribution", "reason")
 NUMBER = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?[KMG]?(?![\w:]|\.\d)")  # 8192, 3.5 and 8K, not node17 and 10.1.2.3
 START = r"(?:~[\w.-]*[/\\]|(?:\.\.[/\\])+|[A-Za-z]:[/\\]|[/\\])"  # of a path: ~ada/, ../, C:\ and /
 PATH = re.compile(  # in quotes it may have spaces; -I/usr/include is an option and a path
@@ -42,14 +42,13 @@ T = TypeVar("T", Record, MaskEntry, Environment)
 
 class Submission(NamedTuple):
     """What was written where, how many cells have a time, and how many failed, by status; of how many cells with a time the warm-up is
-    short, the mask is not stored, samples are noisy, or LongCA had uncommitted changes; and the texts that will be public."""
+    short, samples are noisy, or LongCA had uncommitted changes; and the texts that will be public."""
 
     folder: Path
     home: str  # where it goes in the repository
     timed: int
     failed: dict[Status, int]
     short_warmup: int
-    without_mask: int
     noisy: int
     changed: int
     texts: dict[str, list[str]]  # by field; of those that differ only in numbers the first
@@ -76,6 +75,11 @@ def problems(folder: str | Path) -> list[str]:
         if record.status is Status.DOUBTFUL:
             place = f"{record.label} on {record.problem.mask}, {record.problem.seqlen} tokens, {record.problem.pass_}"
             found.append(f"the record of {place} cannot be believed: {record.reason}; measure it again.")
+    digests = {digest for digest, _ in results.masks}
+    if lacking := sorted({record.problem.mask for record in records if record.ok and record.built.digest not in digests}):
+        found.append(f"masks.jsonl lacks the masks of some records ({', '.join(lacking)}); copy the file from the folder of the run.")
+    if forged := sorted({entry.mask for entry in results.masks.values() if entry.bands and _digest(entry) != entry.digest}):
+        found.append(f"masks.jsonl has other pairs than the digest says for {', '.join(forged)}; offer the file that `longca run` wrote.")
     for name in dict.fromkeys(record.env for record in records):
         if name not in environments:
             found.append(f"env.json does not hold the environment {name} of some records; offer the folder as `longca run` wrote it.")
@@ -84,6 +88,11 @@ def problems(folder: str | Path) -> list[str]:
     if len(devices := {results.environment(record).name for record in records}) > 1:
         found.append(f"it holds figures of {len(devices)} devices ({', '.join(sorted(devices))}); offer one journal for each.")
     return found
+
+
+def _digest(entry: MaskEntry) -> str:
+    mask = entry.rebuilt()
+    return mask.digest if mask is not None else ""
 
 
 def _missing(environment: Environment) -> list[str]:
@@ -197,7 +206,6 @@ def _described(copy: Results, target: Path, place: str, clean: Cleaner) -> Submi
         timed=len(timed),
         failed=dict(Counter(record.status for record in copy.records if record.status in FAILED)),
         short_warmup=sum(map(_is_short, environments)),
-        without_mask=sum((record.built.digest, record.problem.mask) not in copy.masks for record in timed),
         noisy=sum(bool(record.noisy) for record in timed),
         changed=sum(bool(environment.changed) for environment in environments),
         texts={field: list(texts.values()) for field, texts in clean.texts.items() if texts},

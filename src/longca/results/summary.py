@@ -10,10 +10,11 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from longca.results.naming import Contest, Row, contests, simpler_mask
+from longca.results.groups import Group, Groups
+from longca.results.naming import Contest, Row
 from longca.results.points import grouped
 from longca.results.problem import Pass
-from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, rank_rows
+from longca.results.ranking import PRACTICAL, Ranking, Standing
 from longca.results.record import Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import SpeedUnit, Table, speed_unit
@@ -75,42 +76,36 @@ def headline_table(title: str, lines: Sequence[Headline]) -> Table:
     return Table(title, ["mask", "pass", "length", "fastest", unit.name, "of peak", "ahead of"], [line.cells(unit) for line in lines])
 
 
-def headlines(rows: Iterable[Row]) -> list[Headline]:
+def headlines(groups: Groups) -> list[Headline]:
     """Per mask and pass; masks in the order of the journal. What was simulated is never compared with what was measured."""
-    lengths: dict[Contest, dict[int, list[Row]]] = {}
-    for contest, own in contests(rows).items():
-        lengths.setdefault(contest._replace(seqlen=0), {})[contest.seqlen] = own
-    best = [line for groups in lengths.values() if (line := _headline(groups))]
+    lengths = grouped(groups.measured, lambda group: group.contest._replace(seqlen=0))
+    best = [line for own in lengths.values() if (line := _headline(own))]
     order = {panel: number for number, panel in enumerate(dict.fromkeys((line.contest.setting, line.panel) for line in best))}
     passes = list(Pass)
     return sorted(best, key=lambda line: (order[line.contest.setting, line.panel], passes.index(line.contest.pass_)))
 
 
-def _headline(groups: dict[int, list[Row]]) -> Headline | None:
-    for seqlen in sorted(groups, reverse=True):
-        rows = groups[seqlen]
-        ranking = rank_rows(rows)
-        if ranking.best is not None:
-            return Headline(rows[0].contest, rows[0].panel, simpler_mask(rows), ranking)
-    return None
+def _headline(groups: Sequence[Group]) -> Headline | None:
+    ranked = [group for group in groups if group.ranking.best]
+    longest = max(ranked, key=lambda group: group.contest.seqlen, default=None)
+    return Headline(longest.contest, longest.first.panel, longest.same, longest.ranking) if longest else None
 
 
-def typical_speeds(rows: Sequence[Row], unit: SpeedUnit) -> dict[str, str]:
+def typical_speeds(group: Group, unit: SpeedUnit) -> dict[str, str]:
     """Returns by line the result in one contest: the speed (`~`: noisy) and of how many masks, or its statuses."""
-    statuses: dict[str, dict[str, str]] = {}
-    for row in rows:
-        statuses.setdefault(row.line, {})[row.record.built.digest] = row.record.status.value
-    ranking = rank_rows(rows)
-    return {entry.line: _typical(entry, statuses[entry.line], ranking, unit) for entry in ranking.entries}
+    statuses: dict[str, dict[str, str]] = {line: {} for line in group.lines}
+    for row in group.rows:
+        statuses[row.line][row.record.built.digest] = row.record.status.value
+    return {line: _typical(line, own, group.ranking, unit) for line, own in statuses.items()}
 
 
-def _typical(entry: Entry, statuses: Mapping[str, str], ranking: Ranking, unit: SpeedUnit) -> str:
-    own = ranking.compared(entry)
+def _typical(line: str, statuses: Mapping[str, str], ranking: Ranking, unit: SpeedUnit) -> str:
+    own = ranking.compared.get(line)
     if own is None:
         return ", ".join(dict.fromkeys(statuses.values()))
     count, wanted = len(own.figures), len(ranking.masks or statuses)
     masks = "" if wanted == 1 else f" (n={count})" if count == wanted else f" (n={count} of {wanted})"
-    masks = " (other masks)" if ranking.is_elsewhere(entry) else masks
+    masks = " (other masks)" if ranking.is_elsewhere(own) else masks
     return unit.text(own.tflops, own.noisy) + masks
 
 

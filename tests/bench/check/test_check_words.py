@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -16,7 +15,6 @@ from longca import masks
 from longca.bench.check import reference_store
 from longca.bench.check.check import AGAIN, check_kernel
 from longca.bench.check.comparison import compare
-from longca.bench.check.explain import lse_looks_like
 from longca.bench.check.reference import reference
 from longca.bench.check.verdict import UNSTEADY, Verdict
 from longca.kernels import registry
@@ -87,15 +85,12 @@ def test_a_rank_speaks_of_the_tokens_of_the_whole_sequence() -> None:
 
 def test_an_lse_in_another_base_or_off_by_a_constant_is_recognised() -> None:
     mask = masks.causal(200)
-    said = verdict_on(mask, lambda out, lse: (out, lse / math.log(2))).reason
-    assert re.search(r"allowed 0\.001\d*, everywhere 1\.4427 times the right one: log2 instead of the natural log", said)
-    assert "everywhere the right one plus 0.25" in verdict_on(mask, lambda out, lse: (out, lse + 0.25)).reason
-    right = torch.linspace(-1, 5, 50).reshape(2, 25)
-    assert lse_looks_like(right - 3, right, 1e-3) == "everywhere the right one minus 3"
-    assert lse_looks_like(right * 3, right, 1e-3) == "everywhere 3 times the right one"
-    assert lse_looks_like(right.square(), right, 1e-3) == ""
-    assert lse_looks_like(put(right, (0, 0), 7.0), right, 1e-3) == ""
-    assert lse_looks_like(torch.full((1, 9), 2.0), torch.full((1, 9), 1.0), 1e-3) == ""  # a ratio or a difference
+    for change, words in (
+        (lambda lse: lse / math.log(2), "log2 instead of the natural log"),
+        (lambda lse: lse + 0.25, "the right one plus 0.25"),
+    ):
+        said = verdict_on(mask, lambda out, lse, change=change: (out, change(lse))).reason
+        assert f"; lse fits a known mistake: it is {words}" in said
 
 
 def noisy(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -27,6 +27,7 @@ from typing import Protocol
 import torch
 
 from longca.bench.check.comparison import Tensors, compare, differ
+from longca.bench.check.diagnosis import Diagnosis, diagnose, first_wrong
 from longca.bench.check.fingerprint import Fingerprinted
 from longca.bench.check.own_memory import CHECK, INPUTS, memory_for
 from longca.bench.check.reference import DATA_SETS, Reference, data
@@ -38,6 +39,7 @@ from longca.plugins import place
 from longca.text import plural
 
 TellWrong = Callable[[Verdict], object]
+Diagnose = Callable[[Tensors, Inputs, str, Verdict], Diagnosis | None]
 DifferOn = Callable[[str, Tensors, Tensors], bool]  # whether two results on a data set differ
 AGAIN, AGAIN_S = 3, 10.0  # how often a wrong kernel is called again at most, and the seconds after which no other call begins
 
@@ -133,11 +135,25 @@ def check_subject(
         lambda data_set: data(case, reference.sampled, data_set, seed, kernel.layout),
         lambda tensors, data_set, verdict: compare(tensors, reference, data_set, case, verdict),
         lambda data_set, first, second: differ(first, second, reference, data_set, case),
+        partial(_diagnosis, reference, case),
         needs_lse=needs_lse,
         repeats=repeats,
         ran=ran,
         tell_wrong=tell_wrong,
     )
+
+
+def _diagnosis(reference: Reference, case: Case, tensors: Tensors, inputs: Inputs, data_set: str, verdict: Verdict) -> Diagnosis | None:
+    """The diagnosis of the first wrong tensor; None where it has no finite error, or there is no memory for it."""
+    name = first_wrong([name for name, error in verdict.errors.items() if not error.ok])
+    if not name or verdict.problems:
+        return None
+    try:
+        return diagnose(name, tensors[name], inputs, reference, data_set, case)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
 
 
 def check(
@@ -146,6 +162,7 @@ def check(
     inputs_of: Callable[[str], Inputs],
     compare_with: Callable[[Tensors, str, Verdict], None],
     differ_on: DifferOn | None = None,
+    diagnose_wrong: Diagnose | None = None,
     *,
     needs_lse: bool = False,
     lse_shape: tuple[int, ...] | None = None,
@@ -159,7 +176,7 @@ def check(
     not call again; a rank that ended its check alone would leave the others waiting. `lse_shape` is for them: they compute other rows and
     heads than they own.
     """
-    verdict, caller = Verdict(), _Caller(subject, case, inputs_of, compare_with, needs_lse, lse_shape, ran)
+    verdict, caller = Verdict(), _Caller(subject, case, inputs_of, compare_with, needs_lse, lse_shape, ran, diagnose_wrong)
     for data_set in [name for name in DATA_SETS for _ in range(repeats)]:
         try:
             was_wrong = caller.check_on(data_set, differ_on, tell_wrong, verdict)
@@ -187,6 +204,7 @@ class _Caller:
     needs_lse: bool
     lse_shape: tuple[int, ...] | None
     ran: Callable[[], None]
+    diagnose_wrong: Diagnose | None = None
     earlier: Fingerprinted | None = None
     given: Inputs | None = None
 
@@ -197,6 +215,8 @@ class _Caller:
         own.kept = self._kept(outputs, data_set, own, verdict)
         verdict.join(own)
         self.earlier = outputs
+        if not own.ok and verdict.diagnosis is None and not verdict.kept and self.diagnose_wrong is not None:
+            verdict.diagnosis = self.diagnose_wrong(outputs.tensors, inputs, data_set, own)
         if not verdict.ok:
             tell_wrong(verdict)
         first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]

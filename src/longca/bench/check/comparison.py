@@ -150,8 +150,7 @@ def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed_HR: torch.Tensor,
     if found.ok:
         return found
     gave = explain.gave(got[head, row]) + (", not -infinity," if right[head, row] == -math.inf else "")
-    hint = explain.lse_looks_like(got, right, float(allowed_HR.max()))
-    return replace(_described(found, gave, (error > allowed_HR).T, tokens), hint=hint)
+    return _described(found, gave, (error > allowed_HR).T, tokens)
 
 
 def _sinks_error(got_H: torch.Tensor, right_H: torch.Tensor, allowed_H: torch.Tensor) -> Error:

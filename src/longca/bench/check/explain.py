@@ -1,5 +1,6 @@
-"""Explains a wrong tensor to the kernel's author: how many tokens, the first of them, which heads; and what the error of an lse looks
-like. Nothing here is computed for a kernel that is right."""
+"""Explains a wrong tensor to the author of a kernel: how many tokens, the first of them, which heads.
+
+Nothing here is computed for a kernel that is right."""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from longca.bench.check.pieces import in_pieces
 from longca.bench.check.sampled_rows import Ints
 
 MOST_HEADS = 6  # that are named one by one
-KNOWN_RATIOS = {1 / math.log(2): "log2 instead of the natural log", math.log(2): "a natural log taken for log2", -1.0: "the wrong sign"}
 
 
 @dataclass(frozen=True)
@@ -87,19 +87,3 @@ def gave(values: torch.Tensor) -> str:
     if values.isinf().any():
         return "infinity" if values.max() == math.inf else "-infinity"
     return f"{float(values.abs().max()):.3g}"
-
-
-def lse_looks_like(got: torch.Tensor, right: torch.Tensor, allowed: float) -> str:
-    """Whether an lse is everywhere the right one times a number, or plus one; empty where it is neither."""
-    both = got.isfinite() & right.isfinite()
-    got, right = got[both].double(), right[both].double()
-    slack = 4 * allowed
-    if len(right) < 2 or float(right.max() - right.min()) <= slack:  # too little to tell a ratio from a difference
-        return ""
-    ratio, difference = float((got * right).sum() / right.square().sum()), float((got - right).mean())
-    if float((got - ratio * right).abs().max()) <= slack * max(1.0, abs(ratio)) and abs(ratio - 1) > slack:
-        known = next((f": {words}" for value, words in KNOWN_RATIOS.items() if abs(ratio - value) < 1e-3), "")
-        return f"everywhere {ratio:.5g} times the right one{known}"
-    if float((got - right - difference).abs().max()) <= slack and abs(difference) > slack:
-        return f"everywhere the right one {'plus' if difference > 0 else 'minus'} {abs(difference):.4g}"
-    return ""

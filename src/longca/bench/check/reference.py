@@ -44,6 +44,7 @@ class Reference:
     values: dict[str, Values]
     rounding: dict[str, Values]  # lse: [heads, rows]
     tokens: Ints | None = None  # of a shard: their numbers in the sequence; None: all
+    mask: AnyMask | None = None  # for a diagnosis; None: none is made
 
     def to(self, device: str | torch.device) -> Reference:
         values, rounding = (
@@ -110,7 +111,7 @@ def reference(mask: AnyMask, case: Case, seed: int = 0, ranks: int = 1) -> Refer
     values, rounding, keys_on = {}, {}, home(case, ranks)
     for data_set in DATA_SETS:
         values[data_set], rounding[data_set] = _of_data(mask, case, sampled, data(case, sampled, data_set, seed), keys_on)
-    return Reference(sampled, values, rounding)
+    return Reference(sampled, values, rounding, mask=mask)
 
 
 def home(case: Case, ranks: int = 1) -> str:

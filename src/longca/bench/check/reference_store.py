@@ -42,7 +42,7 @@ class ReferenceStore:
             self.forget()
             path = None if cache is None else cache / name
             if path is not None and path.exists():
-                self._held = load(path, case, ranks)
+                self._held = replace(load(path, case, ranks), mask=mask)
             else:
                 self._held = reference(mask, case, seed, ranks)
                 if path is not None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from longca.bench.check.diagnosis import Diagnosis
 from longca.results.record import Check, TensorError
 from longca.text import with_remark
 
@@ -25,7 +26,6 @@ class Error:
     gave: str = ""  # what is there, where its error is no finite number
     wrong: int = 0  # how many tokens are
     spread: str = ""  # which, and in which heads
-    hint: str = ""  # what the error looks like, where that is known
 
     @property
     def ratio(self) -> float:
@@ -49,7 +49,7 @@ class Error:
         text = f"off by {error} at {self.where}, allowed {allowed}"
         if math.isinf(self.error):
             text = f"{self.gave} at {self.where}"
-        return ", ".join(part for part in (f"{name} is {text}", self.hint, self.spread if with_spread else "") if part)
+        return ", ".join(part for part in (f"{name} is {text}", self.spread if with_spread else "") if part)
 
 
 def tell_apart(one: float, other: float) -> tuple[str, str]:
@@ -77,6 +77,7 @@ class Verdict:
     unequal: bool = False  # two wrong results on the same data differ from each other
     kept: list[str] = field(default_factory=list)  # wrong tensors that are the right ones of an earlier call on other data
     raised: str = ""  # what a call raised after another one was wrong
+    diagnosis: Diagnosis | None = None  # of the first wrong call
 
     @property
     def ok(self) -> bool:
@@ -94,6 +95,7 @@ class Verdict:
         wrong = {name: error for name, error in self.errors.items() if not error.ok and name not in known}
         first = "" if self.problems else next(iter(wrong), "")
         reason = self._only + "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
+        reason = reason if self.diagnosis is None else with_remark(reason, self.diagnosis.sentence)
         return with_remark(reason, f"{LATER} it raises {self.raised}") if self.raised else reason
 
     @property

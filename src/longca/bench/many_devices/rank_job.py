@@ -37,10 +37,9 @@ from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import WHICH, Inputs, make_sinks, tokens
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
-from longca.parallel.functional import whole_heads
 from longca.parallel.kernel_requirements import refuse_calls
 from longca.parallel.method import Plan
-from longca.parallel.primitives.program import Kept, Program
+from longca.parallel.primitives.program import Kept, Program, whole_heads
 from longca.parallel.ranges import Ranges
 from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
@@ -81,7 +80,7 @@ class Timed(msgspec.Struct):
 
 
 class ProgramSubject:
-    """One rank's program, called without gradients, as `longca.parallel.attention` calls it: a part that needs a graph makes it itself."""
+    """One rank's program, called without gradients, as the attention of a plan calls it: a part that needs a graph makes it itself."""
 
     def __init__(self, program: Program, comm: Comm) -> None:
         self._program, self._comm = program, comm

@@ -131,7 +131,7 @@ def read(path: Path) -> Suite:
 def read_toml(path: Path, kind: type[T]) -> T:
     """A TOML file as a struct; an error names the file, the field and what it may be."""
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not a text file'}.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:

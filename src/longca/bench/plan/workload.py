@@ -45,7 +45,7 @@ def read_workload(path: str | Path) -> list[Step]:
     """The steps of a workload. Equal steps are measured once."""
     path = Path(path)
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read the workload {path}: {getattr(error, 'strerror', None) or 'it is not a text file'}.") from error
     steps = [_step(line, f"{path} line {number}") for number, line in enumerate(lines, 1) if line.strip()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -30,6 +32,26 @@ def _use_on_another(stream: torch.cuda.Stream, tensors: Sequence[torch.Tensor]) 
     if now != stream:
         for tensor in tensors:
             tensor.record_stream(now)
+
+
+_comms: dict[tuple[Any, torch.device], TorchComm] = {}
+
+
+def comm_of(group: Any, device: torch.device) -> TorchComm:
+    """Returns the Comm of a process group, made once. What it made by `sub` ends with the process group: torch would give the name of a
+    destroyed group to the next one of the same ranks, which then reads addresses of the old one."""
+    for other, where in [key for key in _comms if key[0] not in dist.distributed_c10d._world.pg_map]:
+        del _comms[other, where]
+    if (group, device) not in _comms:
+        _comms[group, device] = TorchComm(group, device)
+    return _comms[group, device]
+
+
+@atexit.register
+def _let_go() -> None:
+    """gloo's threads must end before the interpreter does, so nothing here may hold a group by then: not even what refers to itself."""
+    _comms.clear()
+    gc.collect()
 
 
 class TorchComm(Comm):
@@ -68,10 +90,33 @@ class TorchComm(Comm):
         if members == self.members and label == self._label:
             return self
         if (members, label) not in self._subs:
-            self._count_alike([rank for rank in ranks if rank != self.rank])
-            group = dist.new_group(list(members), use_local_synchronization=True, group_desc=label or "longca")
+            group = self._new_group(ranks, label)
             self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives)
         return self._subs[members, label]
+
+    def on_host(self) -> TorchComm:
+        """Returns a Comm of the same ranks for tensors of the host, so that a message waits for no GPU."""
+        if not self.batches:
+            return self
+        key = self.members, "host"
+        if key not in self._subs:
+            self._subs[key] = TorchComm(self._new_group(range(self.size), "host", "gloo"), "cpu", self.traffic)
+        return self._subs[key]
+
+    def _new_group(self, ranks: Sequence[int], label: str, backend: str | None = None) -> Any:
+        """Returns a new group of some members, which alone take part.
+
+        Where init_process_group got a `device_id`, torch would split the new group off the default one, and wait for all ranks of the job:
+        those of other groups make none now. So the default group has no device meanwhile, and NCCL connects the members by themselves.
+        """
+        self._count_alike([rank for rank in ranks if rank != self.rank])
+        default = dist.distributed_c10d._get_default_group()
+        device, default.bound_device_id = default.bound_device_id, None
+        try:
+            members = [self.members[rank] for rank in ranks]
+            return dist.new_group(members, backend=backend, use_local_synchronization=True, group_desc=label or "longca")
+        finally:
+            default.bound_device_id = device
 
     def _count_alike(self, others: Sequence[int]) -> None:
         """Makes groups of this rank alone until it has as many as each of the others. Torch names a group by its ranks and by how many

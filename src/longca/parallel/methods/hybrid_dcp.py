@@ -26,6 +26,7 @@ class HybridDcp(Method):
     order = 65
     takes_sinks = True
     no_blocks = IN_STEPS
+    takes_any_shards = False
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         assert isinstance(mask, Mask)  # block patterns are refused

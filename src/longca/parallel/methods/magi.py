@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from longca.masks import AnyMask, Mask
-from longca.parallel.balance import balanced
+from longca.parallel.balance import balanced, row_work
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
 from longca.parallel.options import NODE, STAGES
@@ -36,6 +39,12 @@ class Magi(Method):
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         assert isinstance(mask, Mask)  # block patterns are refused
         return balanced(mask, grid.ranks)
+
+    def partition(self, masks: Sequence[tuple[AnyMask, int]], grid: Grid) -> Shards:
+        """Balances the work of all layers together; which transfers are few is decided by the mask with the most work."""
+        bands = [(mask, layers) for mask, layers in masks if isinstance(mask, Mask)]
+        heaviest, _ = max(bands, key=lambda entry: entry[1] * entry[0].area)
+        return balanced(heaviest, grid.ranks, work=np.sum([layers * row_work(mask) for mask, layers in bands], axis=0))
 
     def program(self, plan: Plan, comm: Comm) -> Program:
         from longca.parallel.primitives.group_cast import GroupCast

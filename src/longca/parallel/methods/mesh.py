@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from longca.kernels.base import BYTES, Case
 from longca.masks import AnyMask
-from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import IN_STEPS, RANKS_PER_NODE, Method, Plan
 from longca.parallel.options import NODE_OF_SUMS
-from longca.parallel.ranges import Shards, joined
-from longca.parallel.sharding import zigzag
+from longca.parallel.ranges import Shards
+from longca.parallel.sharding import rings_of, zigzag
 
 if TYPE_CHECKING:
     from longca.parallel.comm.base import Comm
@@ -49,14 +46,6 @@ class Mesh(Method):
         ring = DoubleRing(kernel, comm.sub(around, "ring"), plan.mask, own_keys, heads, rows=rows)
         gathered = tuple(plan.shards[rank] for rank in side)
         return Queries(ring, kernel, comm.sub(side, "queries"), gathered, plan.crosses_nodes(side))
-
-
-@once_for_all_ranks
-def rings_of(shards: Shards, grid: Grid) -> tuple[Shards, list[Shards]]:
-    """The queries that each place of a ring has, the same in every ring, and the keys of the places of each ring."""
-    groups = [grid.head_group(place * grid.heads) for place in range(grid.ring)]
-    rows = tuple(joined(np.concatenate([shards[rank] for rank in group])) for group in groups)
-    return rows, [tuple(shards[group[ring]] for group in groups) for ring in range(grid.heads)]
 
 
 def sent_bytes(case: Case, grid: Grid, ranks_per_node: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from longca.masks import AnyMask
 from longca.parallel.grid import Grid
 from longca.parallel.method import IN_STEPS, Method, Plan
 from longca.parallel.ranges import Shards, count
-from longca.parallel.sharding import split_each, zigzag
+from longca.parallel.sharding import rings_of, split_each, zigzag
 
 if TYPE_CHECKING:
     from longca.parallel.comm.base import Comm
@@ -35,7 +35,7 @@ class Usp(Method):
         place, group = grid.head_position(comm.rank), grid.head_group(comm.rank)
         kernel = plan.local_kernel(comm, split.case(plan.case, place))
         around = comm.sub(grid.ring_group(comm.rank), "ring")
-        ring = DoubleRing(kernel, around, plan.mask, zigzag(plan.mask, grid.ring), split.queries[place], grid.windows)
+        ring = DoubleRing(kernel, around, plan.mask, rings_of(plan.shards, grid)[0], split.queries[place], grid.windows)
         if grid.heads == 1:
             return ring
         return Heads(ring, kernel, comm.sub(group, "heads"), split, [count(plan.shards[rank]) for rank in group])

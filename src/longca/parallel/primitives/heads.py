@@ -48,12 +48,21 @@ class Heads(Program):
         (lse_LH1,) = self.to_tokens((kept.lse.T.unsqueeze(-1), self.split.queries))
         return lse_LH1.squeeze(-1).T
 
+    def kept(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, out_LHD: torch.Tensor, lse_HL: torch.Tensor,
+        sinks_H: torch.Tensor | None,
+    ) -> Kept:  # fmt: skip
+        queries, keys = self.split.queries, self.split.keys
+        q, k, v, out = self.to_heads((q_LHD, queries), (k_LHD, keys), (v_LHD, keys), (out_LHD, queries))
+        (lse_LH1,) = self.to_heads((lse_HL.T.unsqueeze(-1), queries))
+        return Kept(q, k, v, out, lse_LH1.squeeze(-1).T.contiguous(), self.own_sinks(sinks_H))
+
     def to_heads(self, *tensors: tuple[torch.Tensor, HeadRanges]) -> list[torch.Tensor]:
         """All heads of my tokens become my heads of all tokens."""
         sends, receives, whole = [], [], []
         for x_LHD, heads in tensors:
             first, last = heads[self.comm.rank]
-            whole.append(self.kernel.empty((self.total, last - first, x_LHD.shape[2]), what="split"))
+            whole.append(self.kernel.empty((self.total, last - first, x_LHD.shape[2]), x_LHD.dtype, "split"))
             sends += [(rank, x_LHD[:, slice(*heads[rank])]) for rank in range(self.comm.size)]
             receives += [(rank, whole[-1][span]) for rank, span in enumerate(self.spans)]
         swap(self.comm, self.layout, sends, receives).wait()

@@ -63,6 +63,20 @@ class Program(ABC):
         """The lse of the rank's own tokens, all query heads."""
         return kept.lse
 
+    def kept(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, out_LHD: torch.Tensor, lse_HL: torch.Tensor,
+        sinks_H: torch.Tensor | None,
+    ) -> Kept:  # fmt: skip
+        """Returns what forward kept, from this rank's own tokens, for a caller that has only these."""
+        return Kept(q_LHD, k_LHD, v_LHD, out_LHD, lse_HL, self.own_sinks(sinks_H))
+
     def own_sinks(self, sinks_H: torch.Tensor | None) -> torch.Tensor | None:
         """The sinks of the program's heads."""
         return None if sinks_H is None else sinks_H[slice(*self.heads)]
+
+
+def whole_heads(program: Program, dsinks_H: torch.Tensor, sinks_H: torch.Tensor) -> torch.Tensor:
+    """Returns a rank's part of dsinks of all query heads; 0 in heads that it does not compute."""
+    whole = torch.zeros_like(sinks_H)
+    whole[slice(*program.heads)] = dsinks_H
+    return whole

@@ -10,15 +10,14 @@ from longca.report.figures import kinds
 from longca.report.figures.sheet import Drawing, save
 from longca.report.figures.style import PAPER, Styles
 from longca.results.dense import dense_beside, only_beside
+from longca.results.groups import Groups
 from longca.results.naming import Row
-from longca.results.points import by_pass, grouped
-from longca.results.shares import compared
 from longca.text import slug
 
 KINDS = {"speed": kinds.speed, "ratio": kinds.ratio, "scaling": kinds.scaling, "memory": kinds.memory}
 
 
-def write_figures(rows: Sequence[Row], folder: str | Path) -> Iterator[Path]:
+def write_figures(groups: Groups, folder: str | Path) -> Iterator[Path]:
     """The files, as they are written: a large journal takes a while. Each pass of each setting has its own; a kind that has nothing to show
     gets none, and neither does a dense mask that is there only for block patterns to be compared with."""
     import matplotlib
@@ -27,14 +26,14 @@ def write_figures(rows: Sequence[Row], folder: str | Path) -> Iterator[Path]:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder with --figures.") from error
-    settings = grouped(rows, lambda row: row.setting)
-    styles = Styles(_timed([*group, *dense_beside(group, rows)]) for group in settings.values())
+    rows = groups.rows
+    styles = Styles(_timed([*own.rows, *dense_beside(own.rows, rows)]) for own in groups.settings.values())
     with matplotlib.rc_context(PAPER):
-        for setting, group in settings.items():
-            if only_beside(group, rows):
+        for setting, group in groups.settings.items():
+            if only_beside(group.rows, rows):
                 continue
-            for pass_, own in by_pass(group).items():
-                drawing = Drawing(f"{setting.title}, {pass_}", compared(own), rows, styles)
+            for pass_, own in group.passes.items():
+                drawing = Drawing(f"{setting.title}, {pass_}", own.compared, rows, styles)
                 for kind, draw in KINDS.items():
                     figure = draw(drawing)
                     if figure is not None:

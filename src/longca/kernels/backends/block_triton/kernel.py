@@ -50,7 +50,7 @@ class BlockTriton(Kernel):
 
 
 def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
-    """Returns the shapes to time for "forward", "dq" or "dkv": those that were fast on an H200 (benchmarks/block_triton_shapes.py).
+    """Returns the shapes to time for "forward", "dq" or "dkv": those that were fast on an H200.
 
     Where tiles lie is read from lists, and Triton gives every second stage to that: 3 stages hold two tiles, 5 hold three.
     """

@@ -9,10 +9,9 @@ import pytest
 
 import longca
 from journals import Write
-from longca.api import baseline
-from longca.api.baseline import baseline_folder, hold_against
 from longca.bench.run.campaign import Finished
 from longca.cli import main
+from longca.compare.baseline import Against, Fate, baseline_folder, hold_against
 from longca.results.reading import read
 from report.made import make_record
 
@@ -34,8 +33,8 @@ def commits(write: Write) -> list[Path]:
     return [write(f"commit-{number}", [make_record(samples(ms, number))]) for number, ms in enumerate(FOUR_PERCENT)]
 
 
-def against(folder: Path, name: str = "main", left: int = 0, **settings: Any) -> baseline.Against:
-    return hold_against(folder, read(folder).records, left, name, **{"threshold": "5%", **settings})
+def against(folder: Path, name: str = "main", left: int = 0, **settings: Any) -> Against:
+    return hold_against(folder, read(folder).records, left, name, **{"threshold": 0.05, **settings})
 
 
 def test_four_percent_per_commit_add_up_to_an_alarm(commits: list[Path]) -> None:
@@ -55,7 +54,7 @@ def test_it_is_kept_until_somebody_renews_it(commits: list[Path], write: Write) 
     assert [path.name for path in Path("baselines").iterdir()] == ["main"], "nothing else is left behind"
     broken = write("broken", [make_record(samples(1.0)), make_record(None, seed=1, status="wrong", reason="out is off")])
     assert not against(broken, renew=True).ok
-    assert against(broken, "other").sentence.endswith("because 1 cell failed; there is none yet.")
+    assert (against(broken, "other").fate, against(broken, "other").faults) == (Fate.NOT_STORED, 1)
     assert against(commits[5]).ok
 
 
@@ -68,11 +67,11 @@ def test_a_run_that_cannot_be_compared_says_so_and_is_shown(commits: list[Path],
     against(commits[0])
     other = against(write("other", [make_record(samples(1.0), seqlen=4096)]))
     assert not other.ok
-    assert "have no cell in common" in other.sentence
+    assert "have no cell in common" in other.reason
     against(write("held", [make_record(samples(1.0))], {"power_limit_w": 700.0}), "held")
     capped = against(write("capped", [make_record(samples(1.0))], {"power_limit_w": 400.0}), "held")
     assert not capped.ok
-    assert "the power limit" in capped.sentence
+    assert "the power limit" in capped.reason
 
 
 def test_a_run_that_is_not_complete_is_neither_compared_nor_kept(commits: list[Path]) -> None:
@@ -165,8 +164,8 @@ def test_a_history_leaves_out_what_is_not_trusted(write: Write) -> None:
     folders = [write(f"c{number}", [record, *steady]) for number, record in enumerate([make_record(samples(1.0)), doubtful, failed])]
     found = longca.history(*folders)
     assert found.ok
-    assert [row["step"] for row in found.rows if "seed 0" in row["shape"]] == ["", "unsteady", "oom: out of memory"]
-    sentence = "2 of 15 times were not compared: they are missing, doubtful, unsteady or of too few samples"
+    assert [row["step"] for row in found.rows if "seed 0" in row["shape"]] == ["", "noisy", "oom: out of memory"]
+    sentence = "2 of 15 times were not compared: they are missing, doubtful, noisy or of too few samples"
     assert f"{sentence}; --all shows why." in repr(found)
     assert f"{sentence}." in found.markdown(everything=True)
     assert "not compared" not in repr(longca.history(*(write(name, steady) for name in ("before", "after"))))

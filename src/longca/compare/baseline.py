@@ -10,12 +10,14 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from longca.api.compare import parse_threshold
-from longca.compare import journals
+from longca.compare import journals, words
 from longca.compare.journals import Comparison
+from longca.compare.verdicts import is_too_noisy
 from longca.errors import BadInput
 from longca.plugins import NAME
 from longca.results.files import journals_below
@@ -23,23 +25,49 @@ from longca.results.journal import CannotWrite
 from longca.results.merge import merge
 from longca.results.record import AT_FAULT, Record
 from longca.results.shown import Part
-from longca.text import plural, short
+from longca.text import short
 
 HOME = Path("baselines")  # of baselines without a folder in their name
 LONGEST = 200  # letters of a name
 ALSO = ("missing",)  # a cell that only the baseline has is a failure: nobody would notice that it is not measured any more
 
 
+class Fate(Enum):
+    """What became of a run beside its baseline."""
+
+    COMPARED = auto()
+    STORED = auto()  # there was no baseline
+    RENEWED = auto()
+    UNFINISHED = auto()  # cells are left
+    NOT_COMPARABLE = auto()
+    NOT_STORED = auto()  # cells failed, or there is none
+
+
 @dataclass(frozen=True)
 class Against:
-    """What became of a run beside its baseline: it was compared, or it became the baseline, or why neither."""
+    """A run beside its baseline."""
 
-    sentence: str
+    name: str
+    folder: Path
+    fate: Fate
+    known: bool  # whether there was a baseline
+    threshold: float
+    left: int = 0  # cells that are not measured yet
+    faults: int = 0  # cells that failed
+    timed: int = 0  # cells of a stored run that have a time
+    noisy: int = 0  # of these
+    reason: str = ""  # why two journals cannot be compared
     compared: Comparison | None = None
-    ok: bool = True
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run became the baseline, or no cell is slower than there, broken or missing."""
+        if self.compared is not None:
+            return not self.compared.fails(ALSO)
+        return self.fate in (Fate.STORED, Fate.RENEWED)
 
     def parts(self, everything: bool = False) -> list[Part]:
-        return ["", self.sentence, *(self.compared.parts(everything) if self.compared else [])]
+        return ["", words.against(self), *(self.compared.parts(everything) if self.compared else [])]
 
 
 def baseline_folder(name: str | Path) -> Path:
@@ -48,36 +76,32 @@ def baseline_folder(name: str | Path) -> Path:
     if len(text) > LONGEST or (not ("/" in text and text.strip("/")) and not NAME.fullmatch(text)):
         raise BadInput(f"{short(repr(name), 40)} is not a valid name of a baseline; use letters, digits, _, - and ., or a path.")
     folder = Path(text) if "/" in text else HOME / text
+    if ".." in folder.parts:
+        raise BadInput(f"the baseline {short(text, 40)} would be outside of its folder; write its path without '..'.")
     above = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not above.is_dir():
         raise BadInput(f"the baseline {name} needs a folder, and {above} is a file; give another name.")
     return folder
 
 
-def hold_against(
-    run: Path, records: Sequence[Record], left: int, name: str | Path, *, renew: bool = False, threshold: float | str
-) -> Against:
+def hold_against(run: Path, records: Sequence[Record], left: int, name: str | Path, *, renew: bool = False, threshold: float) -> Against:
     """Compares the journal of a run with the baseline; makes it the baseline where there is none, or where `renew` asks for it."""
-    folder, limit = baseline_folder(name), parse_threshold(threshold)
+    folder = baseline_folder(name)
     known = folder in journals_below(folder)
+    against = partial(Against, str(name), folder, known=known, threshold=threshold)
     if left:
-        return Against(f"baseline {name}: {plural(left, 'cell')} of this run are left, so it is not yet compared.", ok=False)
-    faults = [record for record in records if record.status in AT_FAULT]
+        return against(fate=Fate.UNFINISHED, left=left)
     if known and not renew:
         try:
-            compared = journals.compare(folder, run, limit)
+            return against(fate=Fate.COMPARED, compared=journals.compare(folder, run, threshold))
         except BadInput as error:  # the run itself stands, and is shown
-            return Against(f"baseline {name}: {error} --renew-baseline makes this run the baseline.", ok=False)
-        return Against(
-            f"against the baseline {name} ({folder}), with a threshold of {100 * limit:g} %:", compared, not compared.fails(ALSO)
-        )
+            return against(fate=Fate.NOT_COMPARABLE, reason=str(error))
+    faults = sum(record.status in AT_FAULT for record in records)
     if faults or not any(record.ok for record in records):
-        why = f"{plural(len(faults), 'cell')} failed" if faults else "nothing was measured"
-        kept = "the old one is kept" if known else "there is none yet"
-        return Against(f"baseline {name}: this run is not stored, because {why}; {kept}.", ok=False)
+        return against(fate=Fate.NOT_STORED, faults=faults)
     pin(run, folder)
-    what = "replaced by this run" if known else "there was none; this run is stored as the baseline"
-    return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.")
+    timed = [record for record in records if record.ok]
+    return against(fate=Fate.RENEWED if known else Fate.STORED, timed=len(timed), noisy=sum(map(is_too_noisy, timed)))
 
 
 def pin(run: Path, folder: Path) -> None:

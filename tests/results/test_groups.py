@@ -1,4 +1,4 @@
-"""Answers for every contest, closeness to the fastest, and coverage, against their definitions."""
+"""Groups, closeness to the fastest, coverage, and the rows that a ranking counts, against their definitions."""
 
 from itertools import product
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longca.results.answers import STEPS, answers, closeness
-from longca.results.naming import rows
+from longca.results import naming, points
+from longca.results.groups import STEPS, closeness, group_rows, groups_of
 from longca.results.problem import Pass
 from longca.results.record import Status
 from longca.results.statuses import Coverage, coverage
@@ -33,11 +33,11 @@ def test_forward_and_backward_together_are_a_contest_whose_times_add_up() -> Non
     """a wins the forward, b the backward and, by the sum, both."""
     times = {("a", "fwd"): 1.0, ("a", "bwd"): 9.0, ("b", "fwd"): 2.0, ("b", "bwd"): 3.0, ("only", "fwd"): 0.5}
     found = {
-        answer.contest.pass_: answer
-        for answer in answers(rows(results_of(kernel(name, around(ms), which) for (name, which), ms in times.items())))
+        group.contest.pass_: group
+        for group in groups_of(results_of(kernel(name, around(ms), which) for (name, which), ms in times.items())).every
     }
     assert list(found) == [Pass.FWD, Pass.BWD, Pass.BOTH]
-    best = {pass_: answer.ranking.best for pass_, answer in found.items()}
+    best = {pass_: group.ranking.best for pass_, group in found.items()}
     assert {pass_: standing.line for pass_, standing in best.items() if standing} == {Pass.FWD: "only", Pass.BWD: "b", Pass.BOTH: "b"}
     both = found[Pass.BOTH].ranking
     assert [(standing.line, pytest.approx(standing.ms)) for standing in both.standings] == [("b", 5.0), ("a", 10.0)]
@@ -45,8 +45,8 @@ def test_forward_and_backward_together_are_a_contest_whose_times_add_up() -> Non
 
 
 def test_there_is_no_such_contest_where_one_pass_is_missing() -> None:
-    (answer,) = answers(rows(results_of([kernel("a", around(1.0), "fwd")])))
-    assert answer.contest.pass_ is Pass.FWD
+    (group,) = groups_of(results_of([kernel("a", around(1.0), "fwd")])).every
+    assert group.contest.pass_ is Pass.FWD
 
 
 def test_coverage_is_the_worst_that_a_reader_must_know() -> None:
@@ -66,3 +66,36 @@ def test_coverage_is_the_worst_that_a_reader_must_know() -> None:
     assert [coverage(records) for records in (ok, model, [*ok, *failed])] == [Coverage.MEASURED, Coverage.SIMULATED, Coverage.PARTLY]
     assert coverage([*model, *failed]) is Coverage.PARTLY_SIMULATED
     assert coverage([*model, *ok, *failed]) is Coverage.PARTLY
+
+
+def rows_of(speeds: dict[str, dict[int, float]], grad: bool = True) -> list[naming.Row]:
+    """A forward of each kernel and seed."""
+    place = {"mask": "causal_document", "grad": grad}
+    made = [
+        kernel(name, [100 / speed] * 5, "fwd", seed=seed, mask_digest=str(seed), tflops=speed, **place)
+        for name, own in speeds.items()
+        for seed, speed in own.items()
+    ]
+    return naming.rows(results_of(made))
+
+
+def test_of_two_kinds_of_forward_the_one_that_the_ranking_takes_counts() -> None:
+    """The forward of inference stands beside that of training; a speed over all of them would be another."""
+    training = {"fa3": {0: 300.0, 1: 320.0, 2: 340.0}, "flex": {0: 200.0, 1: 210.0, 2: 220.0}}
+    inference = {"fa3": {0: 400.0, 1: 420.0, 2: 440.0}}
+    both = [*rows_of(training), *rows_of(inference, grad=False)]
+    groups = group_rows(both)
+    ranking = groups.every[0].ranking
+    for line in ("fa3", "flex"):
+        standing = ranking.of(line)
+        assert standing is not None
+        point = points.point([row for row in groups.compared if row.line == line], points.SPEED)
+        assert point is not None
+        assert point.value == pytest.approx(standing.tflops)
+
+
+def test_a_faster_kernel_is_not_left_out_for_masks_that_it_lacks() -> None:
+    speeds = {"a": {1: 100.0, 2: 100.0}, "b": {1: 50.0, 2: 50.0}, "c": {1: 200.0, 3: 200.0}, "d": {3: 50.0}}
+    (group,) = group_rows(rows_of(speeds)).every
+    assert [(out.line, out.share) for out in group.ranking.out] == [("d", None)]
+    assert group.ranking.shares == {"a": 0.5, "b": 0.25, "c": 1.0}

@@ -1,0 +1,136 @@
+"""`longca.probe`: does a model honour its mask, on one rank and on several?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longca.api.masks import build_mask
+from longca.api.takes import takes
+from longca.bench.plan.request import Number
+from longca.errors import BadInput
+from longca.kernels.block_selection import Heads
+from longca.masks import Mask
+from longca.probe.probe import Probed, probe_model, probe_ranks
+from longca.probe.words import sentences, table_rows
+from longca.results.shown import Part, Shown
+from longca.text import parse_size
+
+SEQLEN, DOCUMENTS = 192, 6
+
+
+@dataclass(frozen=True)
+class ProbeRequest:
+    """The model to probe, and the mask that it should honour."""
+
+    model: Any  # a function of ids, a module, "FILE.py:function", which makes one, or "hf:TYPE[:ATTENTION]"
+    mask: Any = "causal"  # a name, an expression, a Mask; or a list of them, one per layer
+    seqlen: int | str | None = None  # 192, or the length of a Mask
+    _: KW_ONLY
+    layers: int = 1  # how often the model applies the mask
+    ranks: int = 1  # for "FILE.py:function": also on this many gloo ranks
+    vocab: int = 64  # ids are smaller than this
+    probes: int = 48  # tokens to change
+    seed: int = 0
+    params: Mapping[str, Number] | None = None
+    documents: Any = None  # lengths, or a file with them; six short ones by default
+    png: str | Path | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class ProbedModel(Shown):
+    """What a probe saw, for each number of ranks."""
+
+    results: tuple[Probed, ...]
+    seqlen: int
+    png: Path | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not any(result.findings for result in self.results)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per finding."""
+        return table_rows(self.results)
+
+    def parts(self) -> list[Part]:
+        return [sentence for result in self.results for sentence in sentences(result, self.seqlen)]
+
+
+@takes(ProbeRequest)
+def probe(request: ProbeRequest) -> ProbedModel:
+    """Changes tokens one by one and compares which outputs change, and which gradients arrive, with the mask.
+
+    A model is a function of the ids of the whole sequence [S] that returns outputs [S, C]; on several ranks it returns `(outputs, tokens)`,
+    this rank's rows and which tokens they are, and with a loss `(outputs, tokens, loss)`. "FILE.py:function" names a function without
+    arguments that makes the model; `ranks=4` probes it on one rank and on four. "hf:qwen3:eager" is a tiny model of
+    transformers on a packed batch.
+
+    >>> longca.probe(model, "causal_document", 192).ok
+    """
+    if request.png is not None and Path(request.png).suffix.lower() != ".png":
+        raise BadInput(f"png names a PNG file, so it must end in .png, not {Path(request.png).name!r}.")
+    if request.layers < 1 or request.ranks < 1:
+        raise BadInput(f"layers and ranks must be at least 1, not {request.layers} and {request.ranks}.")
+    masks = _masks(request)
+    settings = (masks, request.vocab, request.probes, request.seed)
+    model = request.model
+    if isinstance(model, str) and model.startswith("hf:"):
+        model = _tiny_model(model, masks, request.vocab)
+    if isinstance(model, str):
+        counts = [1] if request.ranks == 1 else [1, request.ranks]
+        results = probe_ranks(model, masks, counts, *settings[1:])
+    elif callable(model):
+        if request.ranks > 1:
+            raise BadInput(
+                'ranks need a model that each of them can make; give "FILE.py:function", or call probe in every process of your job.'
+            )
+        results = probe_model(model, *settings)
+    else:
+        raise BadInput(f'the model must be a function of ids, a module or "FILE.py:function", not {type(model).__name__}.')
+    png = None
+    if request.png is not None:
+        from longca.probe.picture import write_picture
+
+        png = write_picture(results, request.png)
+    return ProbedModel(tuple(results), masks[0].seqlen_q, png)
+
+
+def _tiny_model(text: str, masks: Sequence[Mask], vocab: int) -> Any:
+    """The model that hf:TYPE[:ATTENTION] names, with the documents of the mask and, if the mask has one, its window."""
+    from longca.integrations.tiny_models import tiny_model
+
+    _, name, attention = (*text.split(":", 2), "sdpa")[:3]
+    documents = masks[0].documents or (masks[0].seqlen_q,)
+    window = masks[0].params.get("w")
+    return tiny_model(name, attention, documents, len(masks), vocab, None if window is None else int(window) + 1)
+
+
+def _masks(request: ProbeRequest) -> list[Mask]:
+    given = list(request.mask) if isinstance(request.mask, Sequence) and not isinstance(request.mask, str) else [request.mask]
+    sizes = [mask.seqlen_q for mask in given if isinstance(mask, Mask)]
+    seqlen = parse_size(str(request.seqlen or (sizes[0] if sizes else SEQLEN)))
+    built = [mask if isinstance(mask, Mask) else _built(str(mask), seqlen, request) for mask in given]
+    return built * request.layers if len(built) == 1 else built
+
+
+def _built(name: str, seqlen: int, request: ProbeRequest, documents: Any = None) -> Mask:
+    given = request.documents if documents is None else documents
+    drawing = {"seed": request.seed, "documents": given, "distribution": None, "packing": None}
+    mask = build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, **drawing)
+    if not isinstance(mask, Mask):
+        raise BadInput(f"{name} is a block pattern, which a model selects itself; probe takes masks of bands.")
+    if given is None and mask.documents and len(mask.documents) == 1:  # the usual documents are longer than a probe
+        return _built(name, seqlen, request, short_documents(seqlen, request.seed))
+    return mask
+
+
+def short_documents(seqlen: int, seed: int) -> list[int]:
+    """Lengths of six documents, or of as many as there are tokens."""
+    cuts = np.random.default_rng(seed).choice(np.arange(1, seqlen), size=min(DOCUMENTS, seqlen) - 1, replace=False)
+    return [int(length) for length in np.diff([0, *sorted(cuts), seqlen])]

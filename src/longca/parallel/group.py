@@ -1,0 +1,162 @@
+"""Group: the ranks that share a sequence, made once for a job. It makes plans, and holds what their programs send with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import socket
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from longca.errors import BadInput
+from longca.masks import AnyMask
+from longca.parallel.comm.distributed import comm_of
+from longca.parallel.options import Options
+from longca.parallel.plan import Plan
+from longca.parallel.planner import Planner
+
+log = logging.getLogger("longca")
+MOST_PLANS = 64  # that a group holds on to; the number is the same on all ranks, so they forget alike
+MESSAGE_BYTES = 2048
+
+
+class Group:
+    """The ranks of a process group or of one dimension of a device mesh. All of them make it, and use it in the same order.
+
+    `device` is by default that of the mesh, or the current GPU with NCCL. How many neighbouring ranks share a node is found out from the
+    hosts, unless `ranks_per_node` says it. A group may be used as a context manager, which closes it.
+    """
+
+    def __init__(self, group: Any = None, *, device: str | torch.device | None = None, ranks_per_node: int | None = None) -> None:
+        if not dist.is_initialized():
+            raise BadInput("context parallelism needs ranks; call torch.distributed.init_process_group first.")
+        members, kind = _process_group(group)
+        if dist.get_rank(members) < 0:
+            raise BadInput("this rank is no member of the group; make the Group on its members alone.")
+        self.comm = comm_of(members, _device(members, kind, device))
+        self.host = self.comm.on_host()
+        self.rank, self.size, self.device = self.comm.rank, self.comm.size, self.comm.device
+        self._open = True
+        if ranks_per_node is None:
+            ranks_per_node = neighbours(self.exchange(_host_name()))
+        self.planner = Planner(self.rank, self.size, ranks_per_node, self.device.type)
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._stated: set[str] = set()
+
+    @property
+    def ranks_per_node(self) -> int:
+        """How many neighbouring ranks share a node; 0: nodes have different numbers of ranks, or ranks of a node are no neighbours."""
+        return self.planner.ranks_per_node
+
+    def plan(
+        self,
+        mask: AnyMask | Mapping[str, AnyMask],
+        heads: tuple[int, int],
+        head_dim: int | tuple[int, int],
+        *,
+        method: str | None = None,
+        grid: str = "",
+        kernel: str | None = None,
+        options: Options | None = None,
+        layers: Mapping[str, int] | None = None,
+        deterministic: bool = False,
+    ) -> Plan:
+        """Returns what the ranks do under this mask, or under several masks by name that share one partition of the tokens.
+
+        `heads` are the query and KV heads of this rank's layers, after tensor parallelism; `head_dim` is the size of a head, or (that of q
+        and k, that of v). `layers` says how many layers each mask has, for the balance of work between ranks. The defaults: method magi
+        for documents or several masks, ring_allgather for block patterns, usp for the rest; a grid that keeps the exchange of heads inside
+        a node; the kernel that `longca.attention` chooses. `options` are those of the method (`longca ls cp`). Nothing is sent.
+        """
+        given: dict[str, Any] = dict(method=method, grid=grid, kernel=kernel, options=options, layers=layers, deterministic=deterministic)
+        return self.use(self.planner.plan(mask, heads, head_dim, **given))
+
+    def use(self, plan: Plan) -> Plan:
+        """Returns a plan that this group's `planner` made, maybe in another process, ready for attention. A plan with the same digest that
+        was used before is returned in its place, with its prepared kernels."""
+        if (plan.rank, plan.ranks) != (self.rank, self.size):
+            raise BadInput(f"the plan is for rank {plan.rank} of {plan.ranks}, and this is rank {self.rank} of {self.size}; plan here.")
+        known = self._plans.pop(plan.digest, plan)
+        known.group, known.has_sharded = self, known.has_sharded or plan.has_sharded
+        self._plans[plan.digest] = known
+        while len(self._plans) > MOST_PLANS:
+            self._plans.popitem(last=False)
+        self._state(known)
+        return known
+
+    def _state(self, plan: Plan) -> None:
+        """Logs once what was chosen, on the first rank."""
+        text = plan.summary
+        if self.rank == 0 and text not in self._stated:
+            self._stated.add(text)
+            nodes = f"{self.ranks_per_node} per node" if self.ranks_per_node else "nodes of different sizes, so nodes are not considered"
+            log.info("context parallelism over %d ranks (%s): %s", self.size, nodes, text)
+
+    def exchange(self, message: str) -> list[str]:
+        """Returns the messages of all ranks. They travel between hosts, so no GPU is waited for."""
+        if not (dist.is_initialized() and self._open):
+            raise BadInput("this group is closed, or its process group is gone; make a new Group.")
+        raw = message.encode()[:MESSAGE_BYTES]
+        mine = torch.tensor([*raw, *bytes(MESSAGE_BYTES - len(raw))], dtype=torch.uint8)
+        of_all = [torch.empty_like(mine) for _ in range(self.size)]
+        self.host.all_gather([mine], [[buffer] for buffer in of_all]).wait()
+        return [bytes(buffer.tolist()).rstrip(b"\0").decode(errors="ignore") for buffer in of_all]
+
+    def agree(self, facts: Mapping[str, str]) -> None:
+        """Raises BadInput on all ranks where one has other facts than the first."""
+        answers = [json.loads(text) for text in self.exchange(json.dumps(dict(facts)))]
+        for rank, answer in enumerate(answers):
+            for name in facts:
+                if answer.get(name) != answers[0].get(name):
+                    here, there = answers[0].get(name), answer.get(name)
+                    raise BadInput(
+                        f"the ranks of a plan call different attentions: {name} is {there} on rank {rank} and {here} on rank 0; "
+                        "make the same plan and the same calls on all ranks."
+                    )
+
+    def close(self) -> None:
+        """Lets go of all plans and of what was prepared for them. Communicators end with the process group."""
+        self._open = False
+        for plan in self._plans.values():
+            plan.release()
+        self._plans.clear()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _process_group(given: Any) -> tuple[Any, str]:
+    """Returns the process group of a mesh's only dimension and the kind of its device; of a process group no kind."""
+    if hasattr(given, "get_group"):
+        if given.ndim != 1:
+            raise BadInput(f"a Group takes one dimension of a mesh, not {given.ndim}; write mesh['cp'].")
+        return given.get_group(), given.device_type
+    return dist.group.WORLD if given is None else given, ""
+
+
+def _device(group: Any, kind: str, given: str | torch.device | None) -> torch.device:
+    wanted = torch.device(given or kind or ("cuda" if dist.get_backend(group) != "gloo" and torch.cuda.is_available() else "cpu"))
+    return torch.device("cuda", torch.cuda.current_device()) if wanted.type == "cuda" and wanted.index is None else wanted
+
+
+def _host_name() -> str:
+    """Returns a text that processes of one machine share: several machines may have one name, and none the same boot."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    own = socket.gethostname() + (boot.read_text() if boot.exists() else "")
+    return hashlib.sha256(own.encode()).hexdigest()
+
+
+def neighbours(nodes: Sequence[Hashable]) -> int:
+    """Returns n if every n ranks, in order, share a node, the last ones maybe fewer; 0 if they are spread otherwise."""
+    n = nodes.count(nodes[0])
+    runs = [set(nodes[start : start + n]) for start in range(0, len(nodes), n)]
+    return n if all(len(run) == 1 for run in runs) and len(set(nodes)) == len(runs) else 0

@@ -1,0 +1,242 @@
+"""What tests of plans have the ranks of a pool do. Results are compared with one rank, whose attention sees the whole sequence."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils.checkpoint import checkpoint
+
+import longca
+from longca import masks, parallel
+from longca.errors import LongcaError
+from longca.masks import Mask
+from longca.parallel.comm.distributed import TorchComm
+
+LENGTH, WORDS, WIDTH, HEADS = 100, 23, 32, 4
+DOCUMENTS = (10, 20, 70)
+
+
+def _mask(documents: bool = True) -> Mask:
+    return masks.causal_document(LENGTH, documents=DOCUMENTS) if documents else masks.causal(LENGTH)
+
+
+def _inputs(batch: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(LENGTH, heads, 8) for heads in (4, 2, 2)]
+    return [torch.randn((batch, *shape) if batch else shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def _worst(pairs: list[tuple[Any, Any]]) -> float:
+    return max(float((one - other).abs().max()) for one, other in pairs)
+
+
+def attention(comm: TorchComm, batch: int = 0, sinks: bool = False, lse: bool = True, **settings: Any) -> dict[str, Any]:
+    """The largest error of out, lse, dq, dk, dv (and dsinks), and the tokens of this rank."""
+    mask, whole = _mask(), _inputs(batch)
+    logits = torch.linspace(-1, 3, 4, dtype=torch.float64).requires_grad_() if sinks else None
+    options: dict[str, Any] = {"sinks": logits, "softcap": 2.0 if sinks else 0.0}
+    wanted, wanted_lse = longca.attention(*whole, mask, kernel="torch:chunked", return_lse=True, **options)
+    leaves = [*whole, *([] if logits is None else [logits])]
+    right = torch.autograd.grad(wanted.sin().sum(), leaves)
+    with parallel.Group() as cp:
+        plan = cp.plan(mask, heads=(4, 2), head_dim=8, **settings)
+        mine = [plan.shard(x).detach().requires_grad_() for x in whole]
+        out, own_lse = plan.attention(*mine, return_lse=True, **options) if lse else (plan.attention(*mine, **options), None)
+        got = torch.autograd.grad(out.sin().sum(), [*mine, *leaves[3:]])
+        pairs = [(plan.gather(out), wanted), *([] if own_lse is None else [(plan.gather(own_lse.mT), wanted_lse.mT)])]
+        pairs += [(one, plan.shard(two)) for one, two in zip(got[:3], right[:3], strict=True)]
+        if sinks:
+            total = got[3].clone()
+            dist.all_reduce(total)
+            pairs.append((total, right[3]))
+        return {"error": _worst(pairs), "tokens": plan.tokens, "summary": plan.summary}
+
+
+def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
+    """The error of out, of a call that asks for no gradient."""
+    mask, whole = _mask(), _inputs()
+    with torch.no_grad(), parallel.Group() as cp:
+        plan = cp.plan(mask, heads=(4, 2), head_dim=8, method=method, kernel=kernel)
+        return _worst([(plan.gather(plan.attention(*map(plan.shard, whole))), longca.attention(*whole, mask, kernel="torch:chunked"))])
+
+
+def several_masks(comm: TorchComm, method: str | None, documents: bool) -> dict[str, Any]:
+    """The largest error of a global and a local layer after each other, and the work of each rank under both."""
+    mask = _mask(documents)
+    kinds = {"global": mask, "local": mask & masks.sliding_window_causal(LENGTH, w=7)}
+    whole = _inputs()
+    wanted = sum(longca.attention(*whole, kind, kernel="torch:chunked") for kind in kinds.values())
+    right = torch.autograd.grad(wanted.sin().sum(), whole)  # type: ignore[union-attr]
+    with parallel.Group() as cp:
+        plan = cp.plan(kinds, heads=(4, 2), head_dim=8, method=method, layers={"global": 1, "local": 3})
+        mine = [plan.shard(x).detach().requires_grad_() for x in whole]
+        out = plan.attention(*mine, "global") + plan.attention(*mine, "local")
+        got = torch.autograd.grad(out.sin().sum(), mine)
+        pairs = [(plan.gather(out), wanted), *((one, plan.shard(two)) for one, two in zip(got, right, strict=True))]
+        work = [int(kind.rows(plan.shards[comm.rank]).area) for kind in kinds.values()]  # type: ignore[arg-type]
+        return {"error": _worst(pairs), "work": work, "method": plan.method}
+
+
+def misuse(comm: TorchComm) -> dict[str, str]:
+    """What wrong calls are told, on this rank."""
+    mask, whole = _mask(), _inputs()
+    heard = {}
+    with parallel.Group() as cp:
+        settings: dict[str, Any] = {"heads": (4, 2), "head_dim": 8}
+        ring, other = cp.plan(mask, method="ring_p2p", **settings), cp.plan(mask, method="ulysses", **settings)
+        mine = [ring.shard(x) for x in whole]
+        differs = [masks.causal(LENGTH), mask][comm.rank > 0]
+        calls: dict[str, Any] = {
+            "another plan": lambda: other.attention(*mine),
+            "nothing sharded": lambda: other.attention(*(x + 0 for x in mine)),
+            "labels of another plan": lambda: other.mean(torch.zeros(other.tokens), ring.shard(torch.zeros(LENGTH))),
+            "twice": lambda: ring.shard(mine[0]),
+            "short": lambda: ring.attention(*(x[:-1] for x in mine)),
+            "heads": lambda: ring.attention(*(x[:, :2] for x in mine)),
+            "uncut": lambda: ring.shard(whole[0][:50]),
+            "no name": lambda: ring.attention(*mine, "local"),
+            "other mask on a rank": lambda: _sharded(cp.plan(differs, method="ring_p2p", **settings), whole),
+            "other method on a rank": lambda: _sharded(cp.plan(mask, method=["usp", "magi"][comm.rank % 2], **settings), whole),
+            "no gradient on a rank": lambda: ring.attention(*(x.detach() for x in mine) if comm.rank else mine),
+        }
+        for name, call in calls.items():
+            try:
+                call()
+                heard[name] = ""
+            except LongcaError as error:
+                heard[name] = str(error)
+        assert _worst([(ring.gather(ring.attention(*mine)), longca.attention(*whole, mask))]) < 1e-5  # the group is as good as before
+    return heard
+
+
+def _sharded(plan: parallel.Plan, whole: list[torch.Tensor]) -> torch.Tensor:
+    return plan.attention(*(plan.shard(x) for x in whole))  # type: ignore[no-any-return]
+
+
+def default_options(comm: TorchComm, nodes: list[int], method: str, members: list[int]) -> dict[str, Any]:
+    """The options and the grid of a plan for these members, where rank r is on node nodes[r]."""
+    from longca.parallel import group as module
+
+    if comm.rank not in members:
+        return {}
+    named, module._host_name = module._host_name, lambda: f"node {nodes[comm.rank]}"
+    with parallel.Group(comm.sub(members).group) as cp:
+        module._host_name = named
+        plan = cp.plan(_mask(), heads=(4, 2), head_dim=8, method=method)
+        return {"node": cp.ranks_per_node, "options": plan.options, "grid": plan.grid}
+
+
+def planned_elsewhere(comm: TorchComm) -> float:
+    """A plan and a batch that another process could have made, by pickle."""
+    whole = _inputs()
+    with parallel.Group() as cp:
+        planner = pickle.loads(pickle.dumps(cp.planner))
+        made = planner.plan(_mask(), heads=(4, 2), head_dim=8)
+        mine, made = pickle.loads(pickle.dumps(([made.shard(x.detach()) for x in whole], made)))
+        plan = cp.use(made)
+        assert cp.use(planner.plan(_mask(), heads=(4, 2), head_dim=8)) is plan
+        return _worst([(plan.gather(plan.attention(*mine)), longca.attention(*whole, _mask()))])
+
+
+def gather_gradient(comm: TorchComm) -> float:
+    """Of a loss that each rank weighs by itself: a token's gradient is the sum over ranks."""
+    with parallel.Group() as cp:
+        plan = cp.plan(_mask(), heads=(4, 2), head_dim=8)
+        x = plan.shard(torch.randn(LENGTH, 3, generator=torch.Generator().manual_seed(1))).requires_grad_()
+        (plan.gather(x).sin() * (cp.rank + 1)).sum().backward()
+        return _worst([(x.grad, x.detach().cos() * sum(range(1, cp.size + 1)))])
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out, self.before = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)
+        self.up, self.down, self.between = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x: torch.Tensor, attend: Any) -> torch.Tensor:
+        q, k, v = self.qkv(self.before(x)).unflatten(-1, (-1, WIDTH // HEADS)).split([HEADS, HEADS // 2, HEADS // 2], -2)
+        x = x + self.out(attend(q, k, v).flatten(-2))
+        return x + self.down(nn.functional.gelu(self.up(self.between(x))))
+
+
+class Model(nn.Module):
+    def __init__(self, recompute: bool = False) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.layers, self.head, self.recompute = nn.ModuleList(Layer() for _ in range(2)), nn.Linear(WIDTH, WORDS), recompute
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, attend: Any) -> torch.Tensor:
+        x = self.words(ids) + self.places(positions)
+        for layer in self.layers:
+            x = checkpoint(layer, x, attend, use_reentrant=False) if self.recompute else layer(x, attend)
+        return self.head(x)
+
+
+def train(comm: TorchComm, case: str, method: str | None = None) -> dict[str, list[float]]:
+    """The losses of three steps with the sequence on `cp` ranks and, on one rank, with all of it."""
+    data = 2 if case == "data" else 1
+    mesh = init_device_mesh("cpu", (data, comm.size // data), mesh_dim_names=("dp", "cp"))
+    batch = {"data": 2, "batch": 3}.get(case, 1)
+    ids = torch.randint(WORDS, (batch, LENGTH), generator=torch.Generator().manual_seed(5))
+    labels = ids.clone()
+    labels[:, 40:60] = -100
+    places = torch.arange(LENGTH).expand(batch, -1)
+    whole = {"ids": ids, "positions": places, "labels": labels}
+    cast = torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast")
+    with cast:
+        alone = _alone(whole)
+    with parallel.Group(mesh["cp"]) as cp, cast:
+        mine = {name: x[mesh.get_local_rank("dp")][None] if case == "data" else x for name, x in whole.items()}
+        return {"alone": alone, "shared": _shared(cp, mesh, mine, case, method)}
+
+
+def _alone(whole: dict[str, torch.Tensor]) -> list[float]:
+    torch.manual_seed(0)
+    model, losses = Model(), list[float]()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    wanted = torch.full_like(whole["labels"], -100)
+    start = 0
+    for length in DOCUMENTS:  # no document predicts the next one's first token
+        wanted[:, start : start + length - 1] = whole["labels"][:, start + 1 : start + length]
+        start += length
+    for _ in range(3):
+        logits = model(whole["ids"], whole["positions"], lambda q, k, v: longca.attention(q, k, v, _mask()))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _shared(cp: parallel.Group, mesh: Any, whole: dict[str, torch.Tensor], case: str, method: str | None) -> list[float]:
+    torch.manual_seed(0)
+    model, losses = Model(recompute=case == "checkpoint"), list[float]()
+    if case == "fsdp":
+        fully_shard(model, mesh=mesh["cp"])
+    run = torch.compile(model, fullgraph=True, backend="aot_eager") if case == "compile" else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    plan = cp.plan(_mask(), heads=(HEADS, HEADS // 2), head_dim=WIDTH // HEADS, method=method)
+    for _ in range(3):
+        batch = plan.shard(whole)
+        logits = run(batch["ids"], batch["positions"], plan.attention)
+        tokens = nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch["shift_labels"].flatten(), reduction="none")
+        loss = plan.mean(tokens.view(batch["shift_labels"].shape))
+        optimizer.zero_grad()
+        loss.backward()
+        if case != "fsdp":
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad, dist.ReduceOp.SUM)
+                assert parameter.grad is not None
+                parameter.grad /= dist.get_world_size()
+        optimizer.step()
+        total = loss.detach().clone()
+        dist.all_reduce(total)
+        losses.append(total.item() / dist.get_world_size())
+    return losses
