@@ -17,6 +17,7 @@ from longca.parallel import registry
 from longca.results.problem import Problem, Split
 from longca.simulate.against import errors as sizes_of
 from longca.simulate.cluster import DENSE, DOCUMENTS, SHAPE, Cluster
+from longca.text import format_size
 
 FILE = Path(__file__).parent / "errors.json"
 
@@ -63,7 +64,7 @@ class Trust:
     def __str__(self) -> str:
         if self.spread is None:
             return f"{self.method} was never compared on {self.kind}"
-        other = f", but {' and '.join(self.differences)} never" if self.differences else ""
+        other = f" (never compared: {', '.join(self.differences)})" if self.differences else ""
         return f"{self.method} on {self.gpus} GPUs was within {self.spread}{other}"
 
 
@@ -102,7 +103,7 @@ def trust_in(name: str, cluster: Cluster, problem: Problem, split: Split) -> Tru
     nearest = min((row.gpus for row in rows), key=lambda gpus: abs(log(gpus / problem.ranks)))
     near, own = [row for row in rows if row.gpus == nearest], problem.seqlen // problem.ranks
     differences = [f"{problem.ranks} GPUs"] if nearest != problem.ranks else []
-    differences += [f"{own} tokens per GPU"] if own not in {row.tokens_per_gpu for row in near} else []
+    differences += [f"{format_size(own)} tokens per GPU"] if own not in {row.tokens_per_gpu for row in near} else []
     shape = (problem.heads_q, problem.heads_kv, problem.head_dim, problem.head_dim_v)
     differences += ["these heads"] if not cluster.cores and shape != SHAPE else []
     differences += [f"the setting {split.shape}"] if not _is_default(split, problem, cluster) else []

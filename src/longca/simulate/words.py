@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
+from longca.results.problem import Problem
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure
 from longca.simulate.against import Pair, errors, measured_names
@@ -57,12 +58,20 @@ def plan(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Part]:
 
 def documents(cells: Sequence[Cell]) -> list[str]:
     """The number and the lengths of the documents of each mask that has some. They decide which method is the best."""
+    packs: dict[tuple[str, int], dict[Problem, Cell]] = {}
+    for cell in cells:
+        packs.setdefault((cell.problem.mask_title, cell.problem.seqlen), {})[cell.problem.every_pass] = cell
     sentences = []
-    for cell in {(cell.problem.mask_title, cell.problem.seqlen): cell for cell in cells}.values():
-        if own := mask_of(cell.problem).documents:
-            lengths = f"{plural(len(own), 'document')} of {min(own)} to {max(own)} tokens"
-            origin = "given" if cell.problem.documents else f"drawn with seed {cell.problem.seed}; --lengths gives your own"
-            sentences.append(f"{cell.problem.mask_title}, {format_size(cell.problem.seqlen)} tokens: {lengths} ({origin}).")
+    for (mask, seqlen), own in packs.items():
+        drawn = {problem.seed: lengths for problem in own if (lengths := mask_of(problem).documents)}
+        if not drawn:
+            continue
+        counts, every = [len(lengths) for lengths in drawn.values()], [length for lengths in drawn.values() for length in lengths]
+        number = plural(counts[0], "document") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} documents"
+        given = next(iter(own)).documents is not None
+        seeds = f"seed {next(iter(drawn))}" if len(drawn) == 1 else f"{len(drawn)} seeds, {min(drawn)} to {max(drawn)}"
+        origin = "given" if given else f"drawn with {seeds}; --lengths gives your own"
+        sentences.append(f"{mask}, {format_size(seqlen)} tokens: {number} of {min(every)} to {max(every)} tokens ({origin}).")
     return sentences
 
 
