@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from longca.api.run import run
     from longca.api.show_mask import show_mask
     from longca.api.simulate import simulate, validate_simulation
+    from longca.api.tune import tune
     from longca.api.verify import verify
     from longca.api.verify_cp import verify_cp
     from longca.errors import BadInput, LongcaError, Refused, Unavailable
@@ -50,6 +51,7 @@ _WHERE = {
     "longca.api.run": ("run",),
     "longca.api.show_mask": ("show_mask",),
     "longca.api.simulate": ("simulate", "validate_simulation"),
+    "longca.api.tune": ("tune",),
     "longca.api.verify": ("verify",),
     "longca.api.verify_cp": ("verify_cp",),
     "longca.errors": ("BadInput", "LongcaError", "Refused", "Unavailable"),
@@ -96,6 +98,7 @@ __all__ = [
     "simulate",
     "submit",
     "testing",
+    "tune",
     "validate_simulation",
     "verify",
     "verify_cp",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from longca.bench.check.own_memory import CHECK, INPUTS, memory_for
@@ -184,10 +184,10 @@ def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tup
 
 def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Prepared, float, int]:
     """The prepared kernel, its milliseconds, and the bytes that it holds; 0 where Python freed more of earlier jobs meanwhile."""
-    before, start = session.allocated(), time.perf_counter()
+    before, start = session.allocated(), perf_counter()
     prepared = registry.prepare(kernel, mask, case)
     session.synchronize()
-    return prepared, (time.perf_counter() - start) * 1e3, max(0, session.allocated() - before)
+    return prepared, (perf_counter() - start) * 1e3, max(0, session.allocated() - before)
 
 
 def _check(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from longca.bench.check.own_memory import REFERENCE, memory_for
@@ -113,9 +113,9 @@ class Session:
         self._cuda.reset_peak_memory_stats()
         before = self.allocated()
         call()
-        start = time.perf_counter()
+        start = perf_counter()
         self._cuda.synchronize()
-        return int(self._cuda.max_memory_allocated()) - before, time.perf_counter() - start
+        return int(self._cuda.max_memory_allocated()) - before, perf_counter() - start
 
     def joules(self, call: Call) -> float | None:
         if self._telemetry is None or self.clock.energy_s <= 0:
@@ -126,11 +126,11 @@ class Session:
         """The mask of a problem: made once for all kernels that this worker runs on it."""
         if self._problem is None or self._problem[0] != cell.problem.every_pass:
             self._problem = None  # a large pattern is dropped before the next one is made
-            start = time.perf_counter()
+            start = perf_counter()
             mask = cell.problem.build_mask()
             if mask.digest != digest:
                 raise CellFailed(Status.ERROR, f"the worker built another mask ({mask.digest}) than was planned ({digest})")
-            self._problem = cell.problem.every_pass, mask, (time.perf_counter() - start) * 1e3
+            self._problem = cell.problem.every_pass, mask, (perf_counter() - start) * 1e3
         return self._problem[1]
 
     @property

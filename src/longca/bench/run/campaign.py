@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 
-from longca import masks
+from longca import devices, masks
 from longca.bench.plan import jobs
 from longca.bench.plan.cell import key
 from longca.bench.plan.cells import Planned, mask_entry, mask_outline, plan
@@ -49,7 +49,7 @@ def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -
     would take too long here, or cannot start here, is not refused."""
     if not level.catalogue.entries:
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
-    model, versions = environment.device_model(level.device), level.catalogue.versions
+    model, versions = devices.model(level.device), level.catalogue.versions
     cells = level.cells(steps)
     if not dry:
         refuse_hopeless(cells, level.suite.limits, level.suite.per_rank)
@@ -71,7 +71,7 @@ def measure(
     """Measures what the journal in `out` does not hold yet."""
     machine = describe(level)
     name = environment.name_of(machine)
-    executor = level.executor(environment.device_model(level.device), out / runner.CACHE, full)
+    executor = level.executor(devices.model(level.device), out / runner.CACHE, full)
     with Journal(out) as journal:
         is_unknown = bool(journal.history) and not journal.environments
         journal.add_environment(name, environment.dated(machine))
@@ -130,7 +130,7 @@ def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: b
     """The cells of a dry plan that the journal in `out` does not hold yet; nothing is written there. Block patterns are not made in a dry
     plan, so the keys of their cells are made with the digests that the journal has."""
     records = _believed({record.key: record for record in read_results(out).entries}, read_environments(out))
-    model, digests = environment.device_model(level.device), defaultdict[tuple[str, int], set[str]](set)
+    model, digests = devices.model(level.device), defaultdict[tuple[str, int], set[str]](set)
     for record in records.values():
         digests[record.problem.mask, record.problem.seqlen].add(record.built.digest)
 
