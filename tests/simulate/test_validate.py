@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
-from longca.simulate.against import against, errors
+from longca.simulate.against import against
 from longca.simulate.calibrate import calibrate
 from longca.simulate.cluster import DENSE, find
-from longca.simulate.errors import constants_of, kind_of, ledgers
+from longca.simulate.errors import constants_of, kind_of, ledgers, spread_of
 from longca.simulate.published import Figure, Published, compare, packs, points_of, published, recordings, speeds_of
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +30,7 @@ def test_full_and_causal_on_few_gpus() -> None:
         speeds |= speeds_of(find("h100-ib")[1], mask, [(method, programs)])
     points = points_of(few, speeds)
     assert len(points) >= 6 * 2 * 2 * 2
-    typical, _ = errors(point.error for point in points)
-    assert typical < 0.06
+    assert spread_of(point.error for point in points).median < 0.06
     assert max(abs(point.error) for point in points) < 0.25
 
 
@@ -41,10 +40,10 @@ def test_the_whole_validation(name: str, dense: float, packed: float) -> None:
     """With a fifth of the packs, for time."""
     points = compare(published(name), find(name)[1], number=4)
     on = {kind: [point for point in points if kind_of(point.figure.mask) == kind] for kind in ("full and causal", "documents")}
-    assert errors(point.error for point in on["full and causal"])[0] < dense
+    assert spread_of(point.error for point in on["full and causal"]).median < dense
     beyond = [point for point in on["documents"] if point.figure.gpus > 8]
-    assert errors(point.error for point in beyond)[0] < packed
-    assert errors(point.error for point in beyond)[0] < 0.9 * errors(point.flat_error for point in beyond)[0]
+    assert spread_of(point.error for point in beyond).median < packed
+    assert spread_of(point.error for point in beyond).median < 0.9 * spread_of(point.flat_error for point in beyond).median
 
 
 def test_documents_are_those_of_the_published_figures() -> None:
@@ -72,12 +71,12 @@ def test_gloo_ranks_on_shared_cores() -> None:
     assert {pair.record.problem.ranks for pair in pairs} == {2, 3, 4}
     assert len({pair.record.method for pair in pairs}) >= 10
     assert len(pairs) > 400
-    typical, most = errors(pair.error for pair in pairs)
-    assert typical < 0.15
-    assert most < 0.30
-    typical, most = errors(pair.error for pair in pairs if pair.record.problem.ranks != 2)
-    assert typical < 0.15
-    assert most < 0.30
+    spread = spread_of(pair.error for pair in pairs)
+    assert spread.median < 0.15
+    assert spread.most < 0.30
+    spread = spread_of(pair.error for pair in pairs if pair.record.problem.ranks != 2)
+    assert spread.median < 0.15
+    assert spread.most < 0.30
 
 
 def test_the_gloo_cluster_is_what_calibrate_makes_of_the_records() -> None:

@@ -11,11 +11,11 @@ from longca.bench.plan.cell import Cell
 from longca.results.shown import Part, Shown
 from longca.simulate import cluster as clusters
 from longca.simulate import words
-from longca.simulate.against import Pair, errors, measured_names
+from longca.simulate.against import Pair, measured_names
 from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import Cluster
 from longca.simulate.contest import Contest, contests
-from longca.simulate.errors import Trust, margin, trust_in, usual
+from longca.simulate.errors import Trust, margin, spread_of, trust_in, usual
 from longca.simulate.published import Point, Published
 from longca.simulate.run import Simulated
 from longca.simulate.sensitivity import Sensitivity
@@ -110,8 +110,9 @@ class Validation(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """Errors in short, and every published figure or measured record."""
-        typical, most = errors([pair.error for pair in self.pairs] or [point.error for point in self.published[1] if self.published])  # type: ignore[index]
-        return {"cluster": self.name, "compared": len(self.rows), "error": typical, "nine_in_ten": most, "points": self.rows}
+        rows = self.rows
+        spread = spread_of(row["error"] for row in rows)
+        return {"cluster": self.name, "compared": len(rows), "error": spread.median, "nine_in_ten": spread.most, "points": rows}
 
     def parts(self) -> list[Part]:
         if self.published:

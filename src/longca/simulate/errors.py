@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import log
 from pathlib import Path
+from statistics import median
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +16,6 @@ from msgspec import Struct
 from longca.bench.plan.cell import fingerprint
 from longca.parallel import registry
 from longca.results.problem import Problem, Split
-from longca.simulate.against import errors as sizes_of
 from longca.simulate.cluster import DENSE, DOCUMENTS, SHAPE, Cluster
 from longca.text import format_size
 
@@ -90,8 +90,8 @@ def ledger_of(name: str, cluster: Cluster) -> Ledger | None:
 
 
 def spread_of(errors: Iterable[float]) -> Spread:
-    signed = list(errors)
-    return Spread(*sizes_of(signed), len(signed))
+    sizes = sorted(map(abs, errors))
+    return Spread(median(sizes), sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))], len(sizes))
 
 
 def trust_in(name: str, cluster: Cluster, problem: Problem, split: Split) -> Trust:

@@ -10,11 +10,11 @@ from longca.bench.plan.cells import mask_of
 from longca.results.problem import Problem
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure
-from longca.simulate.against import Pair, errors, measured_names
+from longca.simulate.against import Pair, measured_names
 from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import DENSE, DOCUMENTS, Cluster
 from longca.simulate.contest import AS_LONG, Contest, Entry
-from longca.simulate.errors import ledger_of, usual
+from longca.simulate.errors import ledger_of, spread_of, usual
 from longca.simulate.published import Point, Published
 from longca.simulate.sensitivity import Sensitivity
 from longca.simulate.table import Row
@@ -265,5 +265,5 @@ def fit(found: Fit) -> str:
 
 
 def _errors(signed: Iterable[float]) -> str:
-    typical, most = errors(signed)
-    return f"median error {typical:.1%}, nine in ten within {most:.1%}"
+    spread = spread_of(signed)
+    return f"median error {spread.median:.1%}, nine in ten within {spread.most:.1%}"
