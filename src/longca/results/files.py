@@ -40,6 +40,11 @@ def read_masks(folder: str | Path) -> Lines[MaskEntry]:
     return _read_lines(Path(folder) / MASKS, decode_mask)
 
 
+def by_name(entries: Iterable[MaskEntry]) -> dict[tuple[str, str], MaskEntry]:
+    """Masks by digest and name."""
+    return {(entry.digest, entry.mask): entry for entry in entries}
+
+
 def read_environments(folder: str | Path) -> dict[str, Environment]:
     path = Path(folder) / ENVIRONMENTS
     if not path.exists():
