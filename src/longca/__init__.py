@@ -14,6 +14,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
+    from longca.api.ab import ab
     from longca.api.calibrate import calibrate
     from longca.api.compare import compare, history
     from longca.api.doctor import doctor
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from longca.api.run import run
     from longca.api.show_mask import show_mask
     from longca.api.simulate import simulate, validate_simulation
+    from longca.api.tune import tune
     from longca.api.verify import verify
     from longca.api.verify_cp import verify_cp
     from longca.errors import BadInput, LongcaError, Refused, Unavailable
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
+    "longca.api.ab": ("ab",),
     "longca.api.calibrate": ("calibrate",),
     "longca.api.compare": ("compare", "history"),
     "longca.api.doctor": ("doctor",),
@@ -50,6 +53,7 @@ _WHERE = {
     "longca.api.run": ("run",),
     "longca.api.show_mask": ("show_mask",),
     "longca.api.simulate": ("simulate", "validate_simulation"),
+    "longca.api.tune": ("tune",),
     "longca.api.verify": ("verify",),
     "longca.api.verify_cp": ("verify_cp",),
     "longca.errors": ("BadInput", "LongcaError", "Refused", "Unavailable"),
@@ -72,6 +76,7 @@ __all__ = [
     "Refused",
     "Unavailable",
     "Yes",
+    "ab",
     "attention",
     "best",
     "calibrate",
@@ -96,6 +101,7 @@ __all__ = [
     "simulate",
     "submit",
     "testing",
+    "tune",
     "validate_simulation",
     "verify",
     "verify_cp",

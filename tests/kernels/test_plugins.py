@@ -209,3 +209,12 @@ def test_the_documentation_lists_every_setting_with_its_default() -> None:
         assert of_class[name].strip("`").replace('"', "'") == repr(getattr(longca.Kernel, name)), name
     table = of_case.split("\n## ")[0]
     assert {field.name for field in fields(longca.Case)} - {"scale", "numbers"} <= set(re.findall(r"`(\w+)`", table))
+
+
+def test_a_decorated_function_stays_callable() -> None:
+    @longca.kernel
+    def halved(q: object, k: object, v: object, mask: object, scale: float) -> object:
+        return q, scale / 2
+
+    assert halved("query", 1, 2, None, 4.0) == ("query", 2.0)  # type: ignore[comparison-overlap,call-arg,arg-type]
+    assert halved("").label == "halved"

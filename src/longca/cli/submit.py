@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longca.cli._journal_notes import say_lacks
-from longca.text import plural, printable
+from longca.text import part_of, plural, printable
 
 if TYPE_CHECKING:
     from longca.results.submission import Submission
@@ -51,7 +51,7 @@ def _notes(done: Submission) -> Iterator[str]:
     if done.short_warmup:
         yield f"the warm-up of {plural(done.short_warmup, 'cell')} is short; measure again with --clock warmup_s=0.1 and another --out."
     if 2 * done.noisy > done.timed:
-        yield f"{done.noisy} of {plural(done.timed, 'time')} are noisy; measure again on an idle machine, with another --out."
+        yield f"{part_of(done.noisy, done.timed, 'time')} noisy; measure again on an idle machine, with another --out."
     if done.changed:
         yield f"LongCA had uncommitted changes in the run of {plural(done.changed, 'cell')}; describe them in the pull request."
 
@@ -60,7 +60,7 @@ def _next_step(done: Submission) -> str:
     """How to publish the copy; a journal of the same name in LongCA must not be overwritten."""
     import shlex
 
-    from longca.recommend.shipped import SHIPPED
+    from longca.results.files import SHIPPED
 
     review = "open a pull request; CONTRIBUTING.md lists what is reviewed"
     below = Path(done.home).relative_to("results")

@@ -51,7 +51,7 @@ def kernel(
     own_files: tuple[str, ...] = (),
 ) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
     """Makes a kernel of `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)`. Returns a class derived from `longca.Kernel`,
-    which `longca.attention(..., kernel=...)` takes; do not call it directly.
+    which `longca.attention(..., kernel=...)` takes; called with tensors, it still is the function.
 
     A function with a parameter `softcap` gets the number that caps the scores (0: none). A function with a parameter `sinks` gets the
     logits [Hq] or None. A function without these parameters is never run with a softcap or with sinks.
@@ -70,6 +70,11 @@ def kernel(
 
         class FunctionKernel(Kernel):
             about = (function.__doc__ or "a plugin").strip().splitlines()[0]
+
+            def __new__(cls, *given: Any, **named: Any) -> Any:
+                """Returns the kernel, of a variant or without one; for tensors the function's result."""
+                is_variant = not named.keys() - {"variant"} and all(isinstance(value, str) for value in given)
+                return super().__new__(cls) if is_variant or cls is not FunctionKernel else function(*given, **named)
 
             def supports(self, mask: AnyMask, case: Case) -> Answer:
                 if lower is None:

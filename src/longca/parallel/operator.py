@@ -76,7 +76,7 @@ def _backward(
         program, layout = _program(q, k, v, sinks, plan, name, entries, scale, softcap, backward)
         given = checked_sinks(sinks, q)
         dout, q, k, v, out = (in_layout(x, layout) for x in (dout, q, k, v, out))
-        dq, dk, dv, *dsinks = program.backward(dout, program.kept(q, k, v, out, lse, given))
+        dq, dk, dv, *dsinks = program.backward(dout, program.saved(q, k, v, out, lse, given))
     gradients = (dq.contiguous(), dk.contiguous(), dv.contiguous())
     return *gradients, q.new_empty(0) if sinks is None or given is None else whole_heads(program, dsinks[0], given).to(sinks.dtype)
 

@@ -23,7 +23,7 @@ MOST_CALLS = 128  # of a plan, that its kernel is asked about: with documents, t
 
 @dataclass(frozen=True)
 class RankProgram:
-    """What one rank does. Peaks are in bytes and include q, k, v and, in a backward, dout and what the forward kept."""
+    """What one rank does. Peaks are in bytes and include q, k, v and, in a backward, dout and what the forward saved."""
 
     rank: int
     forward: list[Event]
@@ -46,10 +46,10 @@ def record(plan: Plan, rank: int) -> RankProgram:
         return comm.empty((heads, length, size), DTYPES[case.dtype], "input").transpose(0, 1)
 
     q, k, v = born(case.heads_q, case.head_dim), born(case.heads_kv, case.head_dim), born(case.heads_kv, case.head_dim_v)
-    _, kept = program.forward(q, k, v)
+    _, saved = program.forward(q, k, v)
     turn, forward_peak = len(comm.events), comm.recording.peak
     if case.backward:
-        program.backward(born(case.heads_q, case.head_dim_v), kept)
+        program.backward(born(case.heads_q, case.head_dim_v), saved)
     events = comm.events
     return RankProgram(
         rank, events[:turn], events[turn:], forward_peak, comm.recording.peak, comm.traffic.sent_bytes, comm.traffic.messages

@@ -52,9 +52,29 @@ def put(tensor: torch.Tensor, index: object, value: float) -> torch.Tensor:
     return tensor
 
 
-def test_the_share_the_first_token_and_the_heads_are_said() -> None:
+def test_ranges_of_tokens_and_places_in_tiles_are_named() -> None:
+    def said(*wrong: object) -> str:
+        def change(out: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            for index in wrong:
+                out = put(out, index, 9.0)
+            return out, lse
+
+        return verdict_on(masks.causal(400), change).reason
+
+    assert "wrong in 48 of 400 tokens (12 %): tokens 16-31 and 64-95; token 16 sees the keys [0, 17)" in said(slice(16, 32), slice(64, 96))
+    assert "wrong in 3 of 400 tokens (0.75 %): the last of every 128 tokens; token 127" in said(slice(127, None, 128))
+    assert "wrong in 6 of 400 tokens (1.5 %): number 37 (from 0) of every 64 tokens; token 37" in said(slice(37, None, 64))
+    assert "in 4 ranges, the first 3-4, the last 300-302" in said(slice(3, 5), 20, 50, slice(300, 303))
+
+
+def test_the_worst_element_and_its_data_are_named() -> None:
+    said = verdict_on(masks.causal(200), lambda out, lse: (put(out, (133, 2, 7), 999.0), lse)).reason
+    assert " at token 133, head 2 of the plain data (element 7 is 1e+03, not " in said
+
+
+def test_the_share_the_tokens_and_the_heads_are_said() -> None:
     verdict = verdict_on(masks.causal(200), lambda out, lse: (put(out, (slice(50, 60), slice(1, 3)), 9.0), lse))
-    assert "wrong in 10 of 200 tokens (5 %), first in token 50 that sees the keys [0, 51), only in heads 1, 2 of 4" in verdict.reason
+    assert "wrong in 10 of 200 tokens (5 %): tokens 50-59, only in heads 1, 2 of 4; token 50 sees the keys [0, 51)" in verdict.reason
 
 
 @pytest.mark.parametrize(("value", "word"), [(math.nan, "NaN"), (-math.inf, "-infinity")])
@@ -65,10 +85,10 @@ def test_what_is_no_number_is_named_with_its_place(value: float, word: str) -> N
     assert "; out is" not in said
     assert "wrong in" not in said  # what else is wrong follows from it
     said = verdict_on(mask, lambda out, lse: (out, put(lse, (1, 7), value))).reason
-    assert said.startswith(f"lse is {word} at token 7, head 1, wrong in 1 of 200 tokens (0.5 %), first in token 7")
+    assert said.startswith(f"lse is {word} at token 7, head 1 of the plain data, wrong in 1 of 200 tokens (0.5 %): token 7")
     assert "e+38" not in said
     said = verdict_on(mask, None, lambda dq, dk, dv: (dq, dk, put(dv, (9, 1), value))).reason
-    assert said == f"dv is {word} at token 9, head 1, wrong in 1 of 200 tokens (0.5 %), first in token 9, only in head 1 of 2"
+    assert said == f"dv is {word} at token 9, head 1 of the plain data, wrong in 1 of 200 tokens (0.5 %): token 9, only in head 1 of 2"
 
 
 def test_a_rank_speaks_of_the_tokens_of_the_whole_sequence() -> None:
@@ -80,7 +100,7 @@ def test_a_rank_speaks_of_the_tokens_of_the_whole_sequence() -> None:
     verdict = Verdict()
     compare({"out": mine.values["plain"]["out"] + put(torch.zeros(90, 2, 16), 45, 1.0)}, mine, "plain", local, verdict)
     assert verdict.reason.startswith("out is off by 1 at token 155, head ")
-    assert verdict.reason.endswith("wrong in 1 of 90 tokens (1.1 %), first in token 155 that sees the keys [0, 156)")
+    assert verdict.reason.endswith("wrong in 1 of 90 tokens (1.1 %): token 155; token 155 sees the keys [0, 156)")
 
 
 def test_an_lse_in_another_base_or_off_by_a_constant_is_recognised() -> None:

@@ -99,7 +99,7 @@ def test_power_is_that_of_the_last_second_only_where_no_other_is_known(
 
 def test_energy_is_measured_over_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice()
-    monkeypatch.setattr(telemetry.time, "perf_counter", device.now)
+    monkeypatch.setattr(telemetry, "perf_counter", device.now)
     joules = telemetry.joules_per_call(device.tick, lambda: None, device, 0.1)
     assert device.time >= 1.0
     assert joules == pytest.approx(500 / 64)

@@ -92,22 +92,6 @@ def test_a_plugin_that_ends_its_process_is_a_sentence(asked: list[str], plugins:
     assert capsys.readouterr().err == f"longca: the plugin {path} breaks the process that imports it, so fix it first: {why}.\n"
 
 
-def test_a_suites_grid_is_not_for_methods_that_have_no_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "quick-cp", "--methods", "ring_p2p", "--nproc", "4", "--dry-run", "--device", "cpu"]) == 0
-    assert " 1x4 " in capsys.readouterr().out
-    assert main(["run", "quick-cp", "--methods", "ring_p2p", "--nproc", "4", "--grid", "2x2", "--dry-run", "--device", "cpu"]) == 2
-
-
-def test_methods_that_do_the_same_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["run", "--methods", "ulysses,usp,loongtrain", *SHAPE, "--dry-run"]
-    told = "without a --grid usp and loongtrain split heads alone here, as ulysses does; --grid 2x2 gives a ring."
-    assert main([*asked, "--nproc", "4"]) == 0
-    assert told in capsys.readouterr().err
-    for more in (["--nproc", "4", "--grid", "2x2"], ["--nproc", "8"]):  # a ring; more ranks than heads, so a ring as well
-        assert main([*asked, *more]) == 0
-        assert "as ulysses does" not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("grid", ["2x2,1x4", "2x2x1,2x2x2"])
 def test_two_grids_of_a_kind_are_refused(grid: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "quick-cp", "--grid", grid, "--nproc", "4", "--dry-run", "--device", "cpu"]) == 2

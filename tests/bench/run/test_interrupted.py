@@ -126,37 +126,6 @@ def test_one_ctrl_c_ends_a_run_that_hangs(
     assert not living_workers(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", [[], ["--level", "cp", "--nproc", "2", "--methods", "ulysses"]])
-def test_one_ctrl_c_ends_a_verification_that_hangs(level: list[str], plugins: Path, tmp_path: Path, living_workers: Any) -> None:
-    flags = [
-        "--plugin",
-        str(plugins / "hostile.py"),
-        "--kernels",
-        "hangs",
-        "--masks",
-        "causal",
-        "--seqlens",
-        "64",
-        "--device",
-        "cpu",
-        *level,
-    ]
-    settings = {**os.environ, "PYTHONPATH": str(Path(longca.__file__).parents[1]), "OMP_NUM_THREADS": "1", "LONGCA_TEST": str(tmp_path)}
-    command = [sys.executable, "-m", "longca", "verify", *flags, *(["--out", str(tmp_path / "out")] if level else [])]
-    with subprocess.Popen(command, env=settings, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as process:
-        while not (tmp_path / "hanging").exists():
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.02)
-        start = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert time.monotonic() - start < 10
-    assert process.returncode == 130, errors
-    assert "longca: stopped; " in errors
-    assert not living_workers(tmp_path)
-
-
 class SignalledJournal(Journal):
     """A signal comes just when the first record is on the disk."""
 

@@ -19,7 +19,7 @@ from longca.bench.check import explain, host_copies
 from longca.bench.check.pieces import in_pieces
 from longca.bench.check.reference import Reference
 from longca.bench.check.sampled_rows import Ints
-from longca.bench.check.verdict import Error, Verdict
+from longca.bench.check.verdict import Error, Verdict, tell_apart
 from longca.kernels.base import Case
 
 Tensors = dict[str, torch.Tensor]
@@ -53,7 +53,7 @@ def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, v
             found = _worst(tensor[rows], right[name], rounding[name], checked, case.dtype)
         else:
             found = _worst(tensor, right[name], rounding[name], every, case.dtype)
-        verdict.errors[name] = found.joined(verdict.errors.get(name))
+        verdict.errors[name] = replace(found, data_set=data_set).joined(verdict.errors.get(name))
 
 
 def differ(first: Tensors, second: Tensors, reference: Reference, data_set: str, case: Case) -> bool:
@@ -102,9 +102,18 @@ def _worst(got: torch.Tensor, right: torch.Tensor, rounding: torch.Tensor, token
     row, head = divmod(int((error / allowed.clamp_min(1e-38)).argmax()), error.shape[1])
     worst = Error(float(error[row, head]), float(allowed[row, head]), f"token {tokens.number(row)}, head {head}")
     if not worst.ok:
+        worst = replace(worst, element=_element(got[row, head], right[row, head]))
         return _described(worst, explain.gave(got[row, head]), error > allowed, tokens)
     of_groups = _group_errors(error, along, size, rounding, right.shape[-1], tokens, dtype)
     return max(worst, *of_groups, key=lambda one: one.ratio)
+
+
+def _element(got_D: torch.Tensor, right_D: torch.Tensor) -> str:
+    """The worst element of a token, and what it should be."""
+    right_D = right_D.to(got_D.device).double()
+    worst = int((got_D.double() - right_D).abs().nan_to_num(nan=math.inf).argmax())
+    got, right = tell_apart(float(got_D[worst]), float(right_D[worst]))
+    return f"element {worst} is {got}, not {right}"
 
 
 def _off(got: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -149,6 +158,8 @@ def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed_HR: torch.Tensor,
     found = Error(float(error[head, row]), float(allowed_HR[head, row]), f"token {tokens.number(row)}, head {head}")
     if found.ok:
         return found
+    is_, not_ = tell_apart(float(got[head, row]), float(right[head, row]))
+    found = replace(found, element=f"it is {is_}, not {not_}")
     gave = explain.gave(got[head, row]) + (", not -infinity," if right[head, row] == -math.inf else "")
     return _described(found, gave, (error > allowed_HR).T, tokens)
 

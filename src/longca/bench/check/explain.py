@@ -1,4 +1,4 @@
-"""Explains a wrong tensor to the author of a kernel: how many tokens, the first of them, which heads.
+"""Explains a wrong tensor to the author of a kernel: how many tokens, which of them, which heads.
 
 Nothing here is computed for a kernel that is right."""
 
@@ -7,12 +7,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from longca.bench.check.pieces import in_pieces
 from longca.bench.check.sampled_rows import Ints
 
-MOST_HEADS = 6  # that are named one by one
+MOST_HEADS, MOST_RANGES = 6, 3  # that are named one by one
+TILES = (256, 128, 64, 32, 16)
+LEAST_REPEATS = 3  # wrong tokens at the same place of their tiles, of which a rule is made
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Tokens:
 
     def of(self, count: int, total: int) -> str:
         share = 100 * count / total
-        percent = f"{share:.0f} %" if share >= 10 else f"{share:.2g} %"
+        percent = "all" if count == total else f"{share:.0f} %" if share >= 10 else f"{share:.2g} %"
         return f"{count} of {total} {'sampled ' if self.sampled else ''}tokens ({percent})"
 
     def sees(self, row: int) -> str:
@@ -36,7 +40,7 @@ class Tokens:
         if self.seen is None or not len(self.seen):
             return ""
         intervals = [f"[{first}, {last})" for first, last in self.seen[:, :, row].tolist() if last > first]
-        return f" that sees the keys {' and '.join(intervals)}" if intervals else " that sees no key"
+        return f" sees the keys {' and '.join(intervals)}" if intervals else " sees no key"
 
 
 def group_tokens(group: int, count: int, size: int, tokens: Tokens) -> str:
@@ -49,9 +53,40 @@ def spread(wrong_TH: torch.Tensor, tokens: Tokens) -> str:
     per_token, per_head = wrong_TH.any(1), wrong_TH.any(0)
     if not per_token.any():
         return ""
-    first = int(per_token.int().argmax())
-    words = f"wrong in {tokens.of(int(per_token.sum()), len(per_token))}, first in token {tokens.number(first)}{tokens.sees(first)}"
-    return words + ("" if per_head.all() else f", only in {_heads(per_head)}")
+    first, which = int(per_token.int().argmax()), _which(per_token.cpu().numpy(), tokens)
+    seen = f"; token {tokens.number(first)}{seen}" if (seen := tokens.sees(first)) else ""
+    words = f"wrong in {tokens.of(int(per_token.sum()), len(per_token))}{which}"
+    return words + ("" if per_head.all() else f", only in {_heads(per_head)}") + seen
+
+
+def _which(wrong: NDArray[np.bool_], tokens: Tokens) -> str:
+    """The tokens that are wrong: ": tokens 16-31", ": the last of every 128 tokens", or the first and the last of many ranges."""
+    if wrong.all() and len(wrong) > 1:
+        return ""
+    numbers = np.arange(len(wrong)) if tokens.numbers is None else tokens.numbers.cpu().numpy()
+    starts = np.flatnonzero(wrong & ~np.r_[False, wrong[:-1]])
+    ends = np.flatnonzero(wrong & ~np.r_[wrong[1:], False])
+    if rule := _rule(wrong, numbers):
+        return f": {rule}"
+    if len(starts) > MOST_RANGES:
+        first, last = (f"{numbers[starts[at]]}-{numbers[ends[at]]}" for at in (0, -1))
+        return f", in {len(starts)} ranges, the first {first}, the last {last}"
+    ranges = [
+        f"{numbers[first]}-{numbers[last]}" if last > first else str(numbers[first]) for first, last in zip(starts, ends, strict=True)
+    ]
+    return f": token{'' if ranges == [str(numbers[starts[0]])] else 's'} {' and '.join(ranges)}"
+
+
+def _rule(wrong: NDArray[np.bool_], numbers: Ints) -> str:
+    """The place in every tile at which just these tokens are, where they are all of those at this place from the first one on."""
+    first = int(numbers[wrong][0])
+    for tile in TILES:
+        place = first % tile
+        expected = (numbers % tile == place) & (numbers >= first)
+        if int(wrong.sum()) >= LEAST_REPEATS and bool((expected == wrong).all()):
+            ordinal = {0: "the first", tile - 1: "the last"}.get(place, f"number {place} (from 0)")
+            return f"{ordinal} of every {tile} tokens" + (f" from token {first} on" if first >= tile else "")
+    return ""
 
 
 def _heads(wrong: torch.Tensor) -> str:

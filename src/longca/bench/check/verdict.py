@@ -23,6 +23,8 @@ class Error:
     error: float
     allowed: float
     where: str
+    element: str = ""  # what is there, and what should be
+    data_set: str = ""
     gave: str = ""  # what is there, where its error is no finite number
     wrong: int = 0  # how many tokens are
     spread: str = ""  # which, and in which heads
@@ -44,11 +46,14 @@ class Error:
         worse, more = max(other, self, key=lambda error: error.ratio), max(other, self, key=lambda error: error.wrong)
         return replace(worse, wrong=more.wrong, spread=more.spread)
 
-    def sentence(self, name: str, with_spread: bool) -> str:
+    def sentence(self, name: str, with_spread: bool, with_data: bool) -> str:
         error, allowed = tell_apart(self.error, self.allowed)
-        text = f"off by {error} at {self.where}, allowed {allowed}"
+        where = f"{self.where} of the {self.data_set} data" if self.data_set and with_data else self.where
+        text = f"off by {error} at {where}, allowed {allowed}"
         if math.isinf(self.error):
-            text = f"{self.gave} at {self.where}"
+            text = f"{self.gave} at {where}"
+        elif self.element and with_spread:
+            text = f"off by {error} at {where} ({self.element}), allowed {allowed}"
         return ", ".join(part for part in (f"{name} is {text}", self.spread if with_spread else "") if part)
 
 
@@ -94,7 +99,9 @@ class Verdict:
         known = {name for name in self.blamed if name in self.errors and math.isinf(self.errors[name].error)}  # that it holds NaN is said
         wrong = {name: error for name, error in self.errors.items() if not error.ok and name not in known}
         first = "" if self.problems else next(iter(wrong), "")
-        reason = self._only + "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
+        reason = self._only + "; ".join(
+            [*self.problems, *(error.sentence(name, name == first, name == first and not self._only) for name, error in wrong.items())]
+        )
         reason = reason if self.diagnosis is None else with_remark(reason, self.diagnosis.sentence)
         return with_remark(reason, f"{LATER} it raises {self.raised}") if self.raised else reason
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from time import perf_counter
 from typing import Any, Protocol
 
 LEAST_S = 1.0  # the energy counter moves in steps; over less than a second it says nothing
@@ -64,7 +64,7 @@ def telemetry_for(device: str, index: int = 0) -> Telemetry | None:
 class Readings:
     """Collects readings beside samples, not more often than is useful."""
 
-    def __init__(self, telemetry: Telemetry | None, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, telemetry: Telemetry | None, now: Callable[[], float] = perf_counter) -> None:
         self._telemetry, self._now, self._last = telemetry, now, float("-inf")
         self._taken: list[tuple[float, float]] = []
 
@@ -85,8 +85,8 @@ class Readings:
 def joules_per_call(call: Callable[[], object], synchronize: Callable[[], object], telemetry: Telemetry, seconds: float) -> float:
     """Back-to-back calls, as training would make them, for at least a second."""
     synchronize()
-    start, before, calls, in_a_row = time.perf_counter(), telemetry.joules(), 0, 1
-    while (passed_s := time.perf_counter() - start) < max(seconds, LEAST_S):
+    start, before, calls, in_a_row = perf_counter(), telemetry.joules(), 0, 1
+    while (passed_s := perf_counter() - start) < max(seconds, LEAST_S):
         if calls:
             in_a_row = max(1, min(10, int(LOOK_S * calls / passed_s)))
         for _ in range(in_a_row):

@@ -12,9 +12,9 @@ for `LOAD` times as long. Calls that take the host about as long as the device c
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Generator
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from longca.bench.clock.clock import Call, Sample, Timer
@@ -46,13 +46,13 @@ class HostTimer:
         while True:
             before()
             self._align()
-            start = time.perf_counter()
+            start = perf_counter()
             call()
-            ms = (time.perf_counter() - start) * 1e3
+            ms = (perf_counter() - start) * 1e3
             yield Sample(ms, False, ms)
 
     def now(self) -> float:
-        return time.perf_counter()
+        return perf_counter()
 
 
 class CudaTimer:
@@ -126,12 +126,12 @@ class CudaTimer:
 
     def _expect(self, ms: float) -> None:
         """Notes that the device has so much more to do."""
-        self._busy_until = max(self._busy_until, time.perf_counter()) + ms / 1e3
+        self._busy_until = max(self._busy_until, perf_counter()) + ms / 1e3
 
     def _correct(self, ms: float, fewest: int, most: int) -> None:
         """Corrects when the device will be done, as a call of `ms` has just ended: between the `fewest` and the `most` calls are left. What
         was expected of a call that took unusually long, such as a first one, is forgotten."""
-        now = time.perf_counter()
+        now = perf_counter()
         self._busy_until = min(max(self._busy_until, now + fewest * ms / 1e3), now + most * ms / 1e3)
 
     def _enqueue(self, call: Call, before: Call, last_ms: float) -> Flying:
@@ -141,14 +141,14 @@ class CudaTimer:
         if last_ms < COLD_MS:
             self._flush.zero_()
         self._align()
-        in_flight_ms = (self._busy_until - time.perf_counter()) * 1e3
+        in_flight_ms = (self._busy_until - perf_counter()) * 1e3
         if in_flight_ms <= COVER * self.spin_ms or not self._ahead:  # else the device is busy until the call is enqueued
             self._cuda._sleep(int(self.spin_ms * self._cycles_per_ms))
             self._expect(self.spin_ms)
         start.record()
-        began = time.perf_counter()
+        began = perf_counter()
         call()
-        call_ms = (time.perf_counter() - began) * 1e3
+        call_ms = (perf_counter() - began) * 1e3
         end.record()
         self._called(last_ms)
         late = start.query()  # the device is past the start although the host has only now finished: it may have waited
@@ -157,7 +157,7 @@ class CudaTimer:
         return Flying(rest, start, end, late, call_ms, self._calls)
 
     def now(self) -> float:
-        return time.perf_counter()
+        return perf_counter()
 
 
 class Flying(NamedTuple):

@@ -39,7 +39,7 @@ from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
 from longca.parallel.kernel_requirements import refuse_calls
 from longca.parallel.method import Plan
-from longca.parallel.primitives.program import Kept, Program, whole_heads
+from longca.parallel.primitives.program import Program, Saved, whole_heads
 from longca.parallel.ranges import Ranges
 from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
@@ -84,7 +84,7 @@ class ProgramSubject:
 
     def __init__(self, program: Program, comm: Comm) -> None:
         self._program, self._comm = program, comm
-        self._kept: Kept | None = None
+        self._kept: Saved | None = None
 
     @torch.no_grad()
     def forward(self, inputs: Inputs) -> object:

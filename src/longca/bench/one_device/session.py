@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from longca.bench.check.own_memory import REFERENCE, memory_for
@@ -27,6 +27,7 @@ from longca.results.settings import ClockSettings
 if TYPE_CHECKING:
     from longca.bench.check.reference import Reference
     from longca.bench.check.reference_store import ReferenceStore
+    from longca.bench.one_device.job import PassTimer
     from longca.bench.one_device.torch_state import TorchState
     from longca.kernels.inputs import Inputs
 
@@ -51,6 +52,7 @@ class Session:
         self.device_lost = False
         self.slow_plans: dict[str, float] = {}  # milliseconds, of kernels that take about as long to prepare a second time as the first
         self.graphs = CompiledGraphs()
+        self.held: tuple[Cell, PassTimer] | None = None  # a prepared kernel that the next job times again
         self._given_up: dict[tuple[str, bool], Outcome] = {}
         self._cache: Path | None = None  # where other workers look for references
         self._timer: Timer | None = None
@@ -113,9 +115,9 @@ class Session:
         self._cuda.reset_peak_memory_stats()
         before = self.allocated()
         call()
-        start = time.perf_counter()
+        start = perf_counter()
         self._cuda.synchronize()
-        return int(self._cuda.max_memory_allocated()) - before, time.perf_counter() - start
+        return int(self._cuda.max_memory_allocated()) - before, perf_counter() - start
 
     def joules(self, call: Call) -> float | None:
         if self._telemetry is None or self.clock.energy_s <= 0:
@@ -126,11 +128,11 @@ class Session:
         """The mask of a problem: made once for all kernels that this worker runs on it."""
         if self._problem is None or self._problem[0] != cell.problem.every_pass:
             self._problem = None  # a large pattern is dropped before the next one is made
-            start = time.perf_counter()
+            start = perf_counter()
             mask = cell.problem.build_mask()
             if mask.digest != digest:
                 raise CellFailed(Status.ERROR, f"the worker built another mask ({mask.digest}) than was planned ({digest})")
-            self._problem = cell.problem.every_pass, mask, (time.perf_counter() - start) * 1e3
+            self._problem = cell.problem.every_pass, mask, (perf_counter() - start) * 1e3
         return self._problem[1]
 
     @property
@@ -181,14 +183,14 @@ class Session:
     def end_job(self) -> None:
         """Restores torch's settings for the next kernel. Gives the device's memory back where another worker, or a library that allocates
         past torch, may need it: taking it again costs some time for every tensor."""
-        if self._usual is not None:
+        if self._usual is not None and self.held is None:
             self._usual.restore()
         if self._cuda is not None and not self.device_lost and (self._cache is not None or self._crowded()):
             self._cuda.empty_cache()
 
     def end_problem(self) -> None:
         """Drops the mask and the reference, and gives the device's memory back."""
-        self._problem = None
+        self._problem = self.held = None
         if self._references is not None:
             self._references.forget()
         if self._cuda is not None and not self.device_lost:

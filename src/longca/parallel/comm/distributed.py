@@ -15,7 +15,7 @@ import torch.distributed as dist
 from longca.parallel.comm.base import Comm, Message, Operation, T, Traffic, Transfer, are_even, by_rank, size_of
 
 TAGS = 1 << 20  # gloo's tags are small numbers; so many messages between two ranks are never under way at once
-LETTER_BYTES = 512 << 10  # up to here gloo's time for a message hardly depends on its size
+PACKED_BYTES = 512 << 10  # up to here gloo's time for a message hardly depends on its size
 # torch 2.13 gives them new names
 _ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -136,8 +136,8 @@ class TorchComm(Comm):
             held = [*sends, *receives]
             works, unpack = self._batch(sends, receives) if held else [], list[tuple[torch.Tensor, list[torch.Tensor]]]()
         else:
-            outgoing, _ = _letters(sends, pack=True)
-            incoming, unpack = _letters(receives, pack=False)
+            outgoing, _ = _packed(sends, pack=True)
+            incoming, unpack = _packed(receives, pack=False)
             held = [*outgoing, *incoming]
             # receives first: a message that finds its receive waiting is not stored on the way
             works = [dist.irecv(tensor, self.members[rank], self.group, self._tag(False, rank)) for rank, tensor in incoming]
@@ -148,8 +148,8 @@ class TorchComm(Comm):
                 work.wait()
             if stream is not None:
                 _use_on_another(stream, [tensor for _, tensor in held])
-            for letter, tensors in unpack:
-                for tensor, part in zip(tensors, letter.split([tensor.numel() for tensor in tensors]), strict=True):
+            for message, tensors in unpack:
+                for tensor, part in zip(tensors, message.split([tensor.numel() for tensor in tensors]), strict=True):
                     tensor.view(-1).copy_(part)
             held.clear()
             unpack.clear()
@@ -251,20 +251,20 @@ class _Whole:
             tensor.view(-1).copy_(part)
 
 
-def _letters(messages: Sequence[Message], pack: bool) -> tuple[list[Message], list[tuple[torch.Tensor, list[torch.Tensor]]]]:
+def _packed(messages: Sequence[Message], pack: bool) -> tuple[list[Message], list[tuple[torch.Tensor, list[torch.Tensor]]]]:
     """Joins small messages to the same rank. Returns the messages, and each joined one with its tensors. Both ends know all sizes, so they
     join alike."""
     by_rank: dict[int, list[torch.Tensor]] = {}
     for rank, tensor in messages:
         by_rank.setdefault(rank, []).append(tensor)
-    letters, contents = list[Message](), list[tuple[torch.Tensor, list[torch.Tensor]]]()
+    packed, contents = list[Message](), list[tuple[torch.Tensor, list[torch.Tensor]]]()
     for rank, tensors in by_rank.items():
-        together = len(tensors) > 1 and len({tensor.dtype for tensor in tensors}) == 1 and sum(map(size_of, tensors)) <= LETTER_BYTES
+        together = len(tensors) > 1 and len({tensor.dtype for tensor in tensors}) == 1 and sum(map(size_of, tensors)) <= PACKED_BYTES
         if not together:
-            letters += [(rank, tensor) for tensor in tensors]
+            packed += [(rank, tensor) for tensor in tensors]
             continue
         flat = [tensor.view(-1) for tensor in tensors]
-        letter = torch.cat(flat) if pack else flat[0].new_empty(sum(map(len, flat)))
-        letters.append((rank, letter))
-        contents.append((letter, tensors))
-    return letters, contents
+        message = torch.cat(flat) if pack else flat[0].new_empty(sum(map(len, flat)))
+        packed.append((rank, message))
+        contents.append((message, tensors))
+    return packed, contents

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from longca.parallel.comm.base import Comm
     from longca.parallel.method import Plan
     from longca.parallel.primitives.peer import StepKernel
-    from longca.parallel.primitives.program import Gradients, Kept, Program
+    from longca.parallel.primitives.program import Gradients, Program, Saved
 
 
 class RingFlashAttn(ZigzagPeer):
@@ -29,7 +29,7 @@ class RingFlashAttn(ZigzagPeer):
 
     def program(self, plan: Plan, comm: Comm) -> Program:
         from longca.parallel.primitives.peer import StepKernel, process_group
-        from longca.parallel.primitives.program import Kept, Program
+        from longca.parallel.primitives.program import Program, Saved
 
         group, steps, library = process_group(comm, self.name), StepKernel(plan.local_kernel(comm)), _library()
         scale = plan.case.softmax_scale
@@ -39,17 +39,17 @@ class RingFlashAttn(ZigzagPeer):
 
             def forward(
                 self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-            ) -> tuple[torch.Tensor, Kept]:
+            ) -> tuple[torch.Tensor, Saved]:
                 assert sinks_H is None  # sinks are refused
                 use(library, steps)
                 q, k, v = (x.contiguous() for x in (q_LHD, k_LHD, v_LHD))
                 out, lse = library.zigzag_ring_flash_attn_forward(group, q[None], k[None], v[None], scale)
-                return out[0], Kept(q, k, v, out[0], lse[0])
+                return out[0], Saved(q, k, v, out[0], lse[0])
 
-            def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+            def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
                 use(library, steps)
-                assert kept.lse is not None
-                given = [x[None] for x in (dout_LHD.contiguous(), *kept[:4], kept.lse)]
+                assert saved.lse is not None
+                given = [x[None] for x in (dout_LHD.contiguous(), *saved[:4], saved.lse)]
                 dq, dk, dv = library.zigzag_ring_flash_attn_backward(group, *given, scale)
                 return dq[0], dk[0], dv[0]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from longca.parallel.comm.base import Comm
     from longca.parallel.method import Plan
-    from longca.parallel.primitives.program import Gradients, Kept, Program
+    from longca.parallel.primitives.program import Gradients, Program, Saved
 
 
 class TorchCp(ZigzagPeer):
@@ -24,7 +24,7 @@ class TorchCp(ZigzagPeer):
 
     def program(self, plan: Plan, comm: Comm) -> Program:
         from longca.parallel.primitives.peer import StepKernel, process_group
-        from longca.parallel.primitives.program import Kept, Program
+        from longca.parallel.primitives.program import Program, Saved
 
         library: Any = importlib.import_module("torch.distributed.tensor.experimental._context_parallel._attention")
         group, steps = process_group(comm, self.name), StepKernel(plan.local_kernel(comm))
@@ -49,16 +49,16 @@ class TorchCp(ZigzagPeer):
 
             def forward(
                 self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-            ) -> tuple[torch.Tensor, Kept]:
+            ) -> tuple[torch.Tensor, Saved]:
                 assert sinks_H is None  # sinks are refused
                 q, k, v = (x.transpose(0, 1)[None].contiguous() for x in (q_LHD, k_LHD, v_LHD))
                 out, lse, *_ = library._templated_ring_attention(group, 2, attend, q, k, v, is_causal=True)
-                return out[0].transpose(0, 1), Kept(q, k, v, out, lse[0])
+                return out[0].transpose(0, 1), Saved(q, k, v, out, lse[0])
 
-            def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+            def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
                 dout = dout_LHD.transpose(0, 1)[None].contiguous()
-                assert kept.lse is not None
-                given = (kept.q, kept.k, kept.v, kept.out, kept.lse[None])
+                assert saved.lse is not None
+                given = (saved.q, saved.k, saved.v, saved.out, saved.lse[None])
                 found = library._templated_ring_attention_backward(group, 2, gradients, dout, "grad_out", *given, True)
                 dq, dk, dv = (x[0].transpose(0, 1) for x in found[:3])
                 return dq, dk, dv

@@ -14,7 +14,7 @@ from longca.parallel.comm.base import Comm
 from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
+from longca.parallel.primitives.program import Gradients, Program, Saved, with_sinks
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Shards, as_array, count, tokens
 
@@ -42,7 +42,7 @@ def all_keys(mask: AnyMask) -> Shards:
     return (as_array([(0, mask.seqlen_k)]),)
 
 
-class Together:
+class GatherScatter:
     """Gathers the tokens of all ranks of a group on each of them, in global order, and returns sums over all ranks to a token's owner.
 
     Parts of a sum travel in the kernel's type, and their owner adds them in fp32. Where the group crosses nodes and the backend has its
@@ -86,26 +86,26 @@ class Gather(Program):
     ) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
         (self.piece,) = kernel.over_shards(mask, shards, comm.rank, all_keys(mask), [0])
-        self.together = Together(kernel, comm, shards, crosses_nodes)
+        self.collective = GatherScatter(kernel, comm, shards, crosses_nodes)
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Kept]:
+    ) -> tuple[torch.Tensor, Saved]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
-        k, v = self.together.gathered(k_LHD, v_LHD)
+        k, v = self.collective.gathered(k_LHD, v_LHD)
         if self.piece is not None:
             merger.add(self.piece.rows, *self.piece.forward(q_LHD, k, v))
         sinks = self.own_sinks(sinks_H)
         out, lse = merger.result(sinks)
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
+        return out, Saved(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
-    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
-        k, v = self.together.gathered(kept.k, kept.v)
-        dq, dk, dv = (Total(self.kernel, x.shape) for x in (kept.q, k, v))
+    def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
+        k, v = self.collective.gathered(saved.k, saved.v)
+        dq, dk, dv = (Total(self.kernel, x.shape) for x in (saved.q, k, v))
         if self.piece is not None:
-            gradients = self.piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
+            gradients = self.piece.backward(dout_LHD, saved.q, k, v, saved.out, saved.lse)
             for total, part, where in zip((dq, dk, dv), gradients, (self.piece.rows, self.piece.keys, self.piece.keys), strict=True):
                 total.add(where, part)
-        exact = self.together.part_type is not None  # then nothing is rounded that will be sent in fp32
+        exact = self.collective.part_type is not None  # then nothing is rounded that will be sent in fp32
         parts = [total.result(total.dtype if exact else None) for total in (dk, dv)]
-        return with_sinks((dq.result(), *self.together.scattered(*parts)), dout_LHD, kept)
+        return with_sinks((dq.result(), *self.collective.scattered(*parts)), dout_LHD, saved)

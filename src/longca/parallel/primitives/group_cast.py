@@ -15,7 +15,7 @@ from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.primitives.hop import Channels, Hop
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
+from longca.parallel.primitives.program import Gradients, Program, Saved, with_sinks
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Shards, count, joined, positions, row_slices
 from longca.parallel.routes import Route, routes
@@ -91,28 +91,28 @@ class GroupCast(Program):
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Kept]:
+    ) -> tuple[torch.Tensor, Saved]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         for stage, (k, v) in self.arriving(self.stages, k_LHD, v_LHD):
             if stage.piece is not None:
                 merger.add(stage.piece.rows, *stage.piece.forward(q_LHD, k, v), stage.rows)
         sinks = self.own_sinks(sinks_H)
         out, lse = merger.result(sinks)
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
+        return out, Saved(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
-    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
-        dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
+    def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
+        dq, dk, dv = (Total(self.kernel, x.shape) for x in saved[:3])
         home = Home(self.kernel, (dk, dv))
-        for stage, (k, v) in self.arriving(self.stages_backward, kept.k, kept.v):
+        for stage, (k, v) in self.arriving(self.stages_backward, saved.k, saved.v):
             grads = (dk, dv) if not stage.hops else [Total(self.kernel, x.shape) for x in (k, v)]
             if stage.piece is not None:
-                dq_part, *parts_kv = stage.piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
+                dq_part, *parts_kv = stage.piece.backward(dout_LHD, saved.q, k, v, saved.out, saved.lse)
                 dq.add(stage.piece.rows, dq_part, stage.rows)
                 for total, part in zip(grads, parts_kv, strict=True):
                     total.add(stage.piece.keys, part)
             home.send(stage, grads)
         home.wait()
-        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
+        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, saved)
 
     def arriving(self, stages: Sequence[Stage], *own: torch.Tensor) -> Iterator[tuple[Stage, list[torch.Tensor]]]:
         """Each stage with its keys in global order. Beside the attention over them the keys of the next stage come; with relays, all keys

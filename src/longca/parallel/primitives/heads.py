@@ -10,7 +10,7 @@ from longca.kernels.base import Layout
 from longca.parallel.comm.base import Comm, Transfer
 from longca.parallel.head_split import HeadSplit
 from longca.parallel.primitives.local import LocalKernel
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Program, Saved
 from longca.parallel.primitives.wire import swap
 
 HeadRanges = tuple[tuple[int, int], ...]
@@ -29,33 +29,33 @@ class Heads(Program):
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Kept]:
+    ) -> tuple[torch.Tensor, Saved]:
         queries, keys = self.split.queries, self.split.keys
         q_LHD, k_LHD, v_LHD = self.to_heads((q_LHD, queries), (k_LHD, keys), (v_LHD, keys))
-        inner, kept = self.inner.forward(q_LHD, k_LHD, v_LHD, sinks_H)
+        inner, saved = self.inner.forward(q_LHD, k_LHD, v_LHD, sinks_H)
         (out,) = self.to_tokens((inner, queries))
-        return out, kept
+        return out, saved
 
-    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+    def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
         (dout,) = self.to_heads((dout_LHD, self.split.queries))
-        dq, dk, dv, *dsinks = self.inner.backward(dout, kept)
+        dq, dk, dv, *dsinks = self.inner.backward(dout, saved)
         dq, dk, dv = self.to_tokens((dq, self.split.queries), (dk, self.split.keys), (dv, self.split.keys))
         return dq, dk, dv, *dsinks
 
-    def own_lse(self, kept: Kept) -> torch.Tensor | None:
-        if kept.lse is None:
+    def own_lse(self, saved: Saved) -> torch.Tensor | None:
+        if saved.lse is None:
             return None
-        (lse_LH1,) = self.to_tokens((kept.lse.T.unsqueeze(-1), self.split.queries))
+        (lse_LH1,) = self.to_tokens((saved.lse.T.unsqueeze(-1), self.split.queries))
         return lse_LH1.squeeze(-1).T
 
-    def kept(
+    def saved(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, out_LHD: torch.Tensor, lse_HL: torch.Tensor,
         sinks_H: torch.Tensor | None,
-    ) -> Kept:  # fmt: skip
+    ) -> Saved:  # fmt: skip
         queries, keys = self.split.queries, self.split.keys
         q, k, v, out = self.to_heads((q_LHD, queries), (k_LHD, keys), (v_LHD, keys), (out_LHD, queries))
         (lse_LH1,) = self.to_heads((lse_HL.T.unsqueeze(-1), queries))
-        return Kept(q, k, v, out, lse_LH1.squeeze(-1).T.contiguous(), self.own_sinks(sinks_H))
+        return Saved(q, k, v, out, lse_LH1.squeeze(-1).T.contiguous(), self.own_sinks(sinks_H))
 
     def to_heads(self, *tensors: tuple[torch.Tensor, HeadRanges]) -> list[torch.Tensor]:
         """All heads of my tokens become my heads of all tokens."""

@@ -15,7 +15,7 @@ from longca.masks import AnyMask, Mask
 from longca.parallel.comm.base import AttentionCall, Comm
 from longca.parallel.cuts import Cut, cuts_of, tiles_touched
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
+from longca.parallel.primitives.program import Gradients, Program, Saved, with_sinks
 from longca.parallel.ranges import Ranges, Shards, cut, extent
 
 
@@ -78,7 +78,7 @@ class LocalKernel:
         return self.prepare_mask(cut.make())
 
     def prepare_mask(self, mask: AnyMask) -> Prepared:
-        """The kernel prepared for a mask; one that was prepared before is kept."""
+        """The kernel prepared for a mask; one that was prepared before is used again."""
         case = replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
         key = (mask.digest, case)
         if key not in self._prepared:
@@ -117,10 +117,10 @@ class Piece:
         lse = lse if self.whole_rows or lse is None else lse[:, self.rows].contiguous()
         return self.attention.backward(dout, q, self._cut(k, self.keys), self._cut(v, self.keys), out, lse)
 
-    def backward_of_graph(self, dout: torch.Tensor, kept: Kept) -> Gradients:
+    def backward_of_graph(self, dout: torch.Tensor, saved: Saved) -> Gradients:
         """The gradients of everything that forward was called with: its graph goes through the cuts."""
         self._note(backward=True)
-        return self.attention.backward(dout, *kept[:5])
+        return self.attention.backward(dout, *saved[:5])
 
     def _cut(self, x_LHD: torch.Tensor, part: slice) -> torch.Tensor:
         return in_layout(x_LHD[part], self.layout)
@@ -170,30 +170,30 @@ class Local(Program):
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Kept]:
+    ) -> tuple[torch.Tensor, Saved]:
         sinks = self.own_sinks(sinks_H)
         if self.piece is None or not self.piece.needs_graph:
             return self._forward(q_LHD, k_LHD, v_LHD, sinks)
         with torch.enable_grad():  # inside an autograd function there is no graph else
             q_LHD, k_LHD, v_LHD = (x.detach().requires_grad_() for x in (q_LHD, k_LHD, v_LHD))
-            out, kept = self._forward(q_LHD, k_LHD, v_LHD, sinks)
-        return out.detach(), kept if kept.lse is None else kept._replace(lse=kept.lse.detach())
+            out, saved = self._forward(q_LHD, k_LHD, v_LHD, sinks)
+        return out.detach(), saved if saved.lse is None else saved._replace(lse=saved.lse.detach())
 
     def _forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None
-    ) -> tuple[torch.Tensor, Kept]:
+    ) -> tuple[torch.Tensor, Saved]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         if self.piece is not None:
             merger.add(self.piece.rows, *self.piece.forward(q_LHD, k_LHD, v_LHD))
         out, lse = merger.result(sinks_H)
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks_H)
+        return out, Saved(q_LHD, k_LHD, v_LHD, out, lse, sinks_H)
 
-    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+    def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
         if self.piece is not None and self.piece.needs_graph:
-            return with_sinks(self.piece.backward_of_graph(dout_LHD, kept), dout_LHD, kept)
-        dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
+            return with_sinks(self.piece.backward_of_graph(dout_LHD, saved), dout_LHD, saved)
+        dq, dk, dv = (Total(self.kernel, x.shape) for x in saved[:3])
         if self.piece is not None:
-            parts = self.piece.backward(dout_LHD, *kept[:5])
+            parts = self.piece.backward(dout_LHD, *saved[:5])
             for total, part, where in zip((dq, dk, dv), parts, (self.piece.rows, self.piece.keys, self.piece.keys), strict=True):
                 total.add(where, part)
-        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
+        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, saved)

@@ -14,7 +14,7 @@ from longca.masks import Mask
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.primitives.local import LocalKernel
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Program, Saved
 from longca.parallel.ranges import Ranges
 
 Tensors = tuple[torch.Tensor, ...]
@@ -81,16 +81,16 @@ class DifferentiableLayer(Program):
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Kept]:
+    ) -> tuple[torch.Tensor, Saved]:
         assert sinks_H is None  # sinks are refused
         self.select()
         backward = self.kernel.case.backward
         q, k, v = (x.detach().contiguous().requires_grad_(backward) for x in (q_LHD, k_LHD, v_LHD))
         with torch.set_grad_enabled(backward):
             out = self.layer(q[None], k[None], v[None])[0]
-        return out.detach(), Kept(q, k, v, out, None)
+        return out.detach(), Saved(q, k, v, out, None)
 
-    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+    def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
         self.select()
-        dq, dk, dv = torch.autograd.grad(kept.out, kept[:3], dout_LHD, retain_graph=True)
+        dq, dk, dv = torch.autograd.grad(saved.out, saved[:3], dout_LHD, retain_graph=True)
         return dq, dk, dv

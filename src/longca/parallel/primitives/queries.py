@@ -8,10 +8,10 @@ import torch
 
 from longca.parallel.comm.base import Comm
 from longca.parallel.primitives.delta import delta_of, out_of
-from longca.parallel.primitives.gather import Together
+from longca.parallel.primitives.gather import GatherScatter
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger
-from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
+from longca.parallel.primitives.program import Gradients, Program, Saved, with_sinks
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Shards
 
@@ -26,33 +26,33 @@ class Queries(Program):
     def __init__(self, inner: Program, kernel: LocalKernel, comm: Comm, shards: Shards, crosses_nodes: bool = False) -> None:
         self.inner, self.kernel, self.comm = inner, kernel, comm
         self.rows, self.heads = shards[comm.rank], inner.heads
-        self.together = Together(kernel, comm, shards, crosses_nodes)
+        self.collective = GatherScatter(kernel, comm, shards, crosses_nodes)
         self.row_type = torch.promote_types(kernel.dtype, torch.float32)  # of lse and delta
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Kept]:
-        (q,) = self.together.gathered(q_LHD)
-        part, kept = self.inner.forward(q, k_LHD, v_LHD)
+    ) -> tuple[torch.Tensor, Saved]:
+        (q,) = self.collective.gathered(q_LHD)
+        part, saved = self.inner.forward(q, k_LHD, v_LHD)
         sinks = self.own_sinks(sinks_H)
-        out, lse = self.merged(part, kept, Merger(self.kernel, q_LHD, v_LHD), sinks)
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
+        out, lse = self.merged(part, saved, Merger(self.kernel, q_LHD, v_LHD), sinks)
+        return out, Saved(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
-    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
-        assert kept.lse is not None  # kernels without it are refused
-        delta_HL = delta_of(kept.out, dout_LHD, self.row_type)
-        q, dout, lse, delta = self.together.gathered(kept.q, dout_LHD, kept.lse.T, delta_HL.T)
-        whole = Kept(q, kept.k, kept.v, out_of(dout, delta.T), lse.T.contiguous())
+    def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
+        assert saved.lse is not None  # kernels without it are refused
+        delta_HL = delta_of(saved.out, dout_LHD, self.row_type)
+        q, dout, lse, delta = self.collective.gathered(saved.q, dout_LHD, saved.lse.T, delta_HL.T)
+        whole = Saved(q, saved.k, saved.v, out_of(dout, delta.T), lse.T.contiguous())
         dq, dk, dv = self.inner.backward(dout, whole)
-        (dq_own,) = self.together.scattered(dq)
-        return with_sinks((dq_own, dk, dv), dout_LHD, kept)
+        (dq_own,) = self.collective.scattered(dq)
+        return with_sinks((dq_own, dk, dv), dout_LHD, saved)
 
     def merged(
-        self, part_LHD: torch.Tensor, kept: Kept, merger: Merger, sinks: torch.Tensor | None
+        self, part_LHD: torch.Tensor, saved: Saved, merger: Merger, sinks: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns this rank's rows of the result, merged in fp32 from the attention of every rank over its keys."""
-        assert kept.lse is not None
-        outs, lses = self.together.by_rank(part_LHD), self.together.by_rank(kept.lse.T)
+        assert saved.lse is not None
+        outs, lses = self.collective.by_rank(part_LHD), self.collective.by_rank(saved.lse.T)
         mine = outs[self.comm.rank].shape, lses[self.comm.rank].shape
         buffers = [[self.comm.empty(mine[0], part_LHD.dtype, "parts"), self.comm.empty(mine[1], self.row_type, "parts")] for _ in outs]
         self.comm.all_to_all([list(pair) for pair in zip(outs, lses, strict=True)], buffers).wait()

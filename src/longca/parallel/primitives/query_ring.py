@@ -9,8 +9,8 @@ from longca.parallel.comm.base import Comm
 from longca.parallel.primitives.delta import delta_of, out_of
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Total
-from longca.parallel.primitives.program import Gradients, Kept, with_sinks
-from longca.parallel.primitives.ring import Block, DoubleRing, Travelling, travels
+from longca.parallel.primitives.program import Gradients, Saved, with_sinks
+from longca.parallel.primitives.ring import Block, DoubleRing, RingGradients, travels
 from longca.parallel.primitives.ring_schedule import query_rounds_of
 from longca.parallel.ranges import Shards
 
@@ -24,29 +24,29 @@ class QueryRing(DoubleRing):
         self.query_pieces = kernel.rows_over(mask, shards, [visit.owner for visit in self.query_visits], comm.rank)
         self.row_type = torch.promote_types(kernel.dtype, torch.float32)  # of lse and delta
 
-    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
-        dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
-        travelling = Travelling(self, (dq,), self.query_gradients)
-        for visit, piece, block in self.travel(self.query_visits, self.query_pieces, self.packed_queries(dout_LHD, kept), self.queries):
+    def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
+        dq, dk, dv = (Total(self.kernel, x.shape) for x in saved[:3])
+        sums = RingGradients(self, (dq,), self.query_gradients)
+        for visit, piece, block in self.travel(self.query_visits, self.query_pieces, self.packed_queries(dout_LHD, saved), self.queries):
             if piece is not None and block is not None:
                 q, dout, lse, delta = block.parts
-                out = kept.out if visit.owner == self.comm.rank else out_of(dout, delta)
-                dq_part, *parts = piece.backward(dout, q, kept.k, kept.v, out, lse)
+                out = saved.out if visit.owner == self.comm.rank else out_of(dout, delta)
+                dq_part, *parts = piece.backward(dout, q, saved.k, saved.v, out, lse)
                 for total, part in zip((dk, dv), parts, strict=True):
                     total.add(piece.keys, part)
-                travelling.add(visit.owner, piece.rows, [dq_part])
+                sums.add(visit.owner, piece.rows, [dq_part])
                 del q, dout, lse, delta, out, dq_part, parts
-            travelling.leave(visit.gradient)
+            sums.leave(visit.gradient)
             del block  # or three would be alive
-        travelling.arrive()
-        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
+        sums.arrive()
+        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, saved)
 
-    def packed_queries(self, dout_LHD: torch.Tensor, kept: Kept) -> Block:
+    def packed_queries(self, dout_LHD: torch.Tensor, saved: Saved) -> Block:
         """This rank's own queries, copied together where they are going to travel; delta is made here, once for all ranks."""
-        assert kept.lse is not None  # kernels without it are refused
+        assert saved.lse is not None  # kernels without it are refused
         if not travels(self.query_visits):
-            return Block((kept.q, dout_LHD, kept.lse, kept.lse), ())
-        return self.filled(self.queries, kept.q, dout_LHD, kept.lse, delta_of(kept.out, dout_LHD, self.row_type))
+            return Block((saved.q, dout_LHD, saved.lse, saved.lse), ())
+        return self.filled(self.queries, saved.q, dout_LHD, saved.lse, delta_of(saved.out, dout_LHD, self.row_type))
 
     def queries(self, length: int) -> Block:
         case = self.kernel.case

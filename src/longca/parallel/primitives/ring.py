@@ -13,7 +13,7 @@ from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm, Message, Transfer
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
+from longca.parallel.primitives.program import Gradients, Program, Saved, with_sinks
 from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, Visit, rounds_of
 from longca.parallel.primitives.wire import in_order
 from longca.parallel.ranges import Shards, count, joined
@@ -70,7 +70,7 @@ class DoubleRing(Program):
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Kept]:
+    ) -> tuple[torch.Tensor, Saved]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         for _, piece, block in self.travel(self.visits, self.pieces, self.packed(k_LHD, v_LHD), self.keys):
             if piece is not None and block is not None:
@@ -78,22 +78,22 @@ class DoubleRing(Program):
             del block  # otherwise three buffers would be alive
         sinks = self.own_sinks(sinks_H)
         out, lse = merger.result(sinks, self.result_type)
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
+        return out, Saved(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
-    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
-        dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
-        travelling = Travelling(self, (dk, dv), self.key_gradients)
-        for visit, piece, block in self.travel(self.visits, self.pieces, self.packed(kept.k, kept.v), self.keys):
+    def backward(self, dout_LHD: torch.Tensor, saved: Saved) -> Gradients:
+        dq, dk, dv = (Total(self.kernel, x.shape) for x in saved[:3])
+        sums = RingGradients(self, (dk, dv), self.key_gradients)
+        for visit, piece, block in self.travel(self.visits, self.pieces, self.packed(saved.k, saved.v), self.keys):
             if piece is not None and block is not None:
                 k, v = block.parts
-                dq_part, *parts = piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
+                dq_part, *parts = piece.backward(dout_LHD, saved.q, k, v, saved.out, saved.lse)
                 dq.add(piece.rows, dq_part)
-                travelling.add(visit.owner, piece.keys, parts)
+                sums.add(visit.owner, piece.keys, parts)
                 del k, v, dq_part, parts
-            travelling.leave(visit.gradient)
+            sums.leave(visit.gradient)
             del block
-        travelling.arrive()
-        return with_sinks((dq.result(self.result_type), dk.result(), dv.result()), dout_LHD, kept)
+        sums.arrive()
+        return with_sinks((dq.result(self.result_type), dk.result(), dv.result()), dout_LHD, saved)
 
     def work(self, plan: Plan) -> int:
         return plan.pairs(self.rows, self.heads, self.all_keys)
@@ -150,7 +150,7 @@ def travels(visits: Sequence[Visit]) -> bool:
     return any(visit.inner.to != NOBODY or visit.outer.to != NOBODY for visit in visits)
 
 
-class Travelling:
+class RingGradients:
     """The gradients of blocks on their way round: each rank adds its part, the last one sends the sum home. All in fp32."""
 
     def __init__(self, ring: DoubleRing, own: tuple[Total, ...], empty: MakeBlock) -> None:

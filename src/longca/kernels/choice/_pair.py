@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from longca.kernels.base import Answer, Attention, Case, Kernel, Layout, Yes
+from longca.kernels.inputs import in_layout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,14 +26,10 @@ class Pair(Kernel):
     def __init__(self, forward: Kernel, backward: Kernel | None = None) -> None:
         super().__init__()
         self.preparing = ""  # which of them, for a caller that gets its refusal
-        self.set_kernels(forward, backward or forward)
+        self.forward_kernel, self.backward_kernel, self.layout = forward, backward or forward, forward.layout
+        self.composed = forward.label != self.backward_kernel.label
+        self.chose = f"{forward.label} + {self.backward_kernel.label}" if self.composed else forward.label
         self.backward = "functional" if self.composed else forward.backward
-
-    def set_kernels(self, forward: Kernel, backward: Kernel) -> None:
-        """Replaces the two kernels; the kind of backward that callers were told stays."""
-        self.forward_kernel, self.backward_kernel, self.layout = forward, backward, forward.layout
-        self.composed = forward.label != backward.label
-        self.chose = f"{forward.label} + {backward.label}" if self.composed else forward.label
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         return Yes()
@@ -84,8 +81,6 @@ class PairAttention(Attention):
         return self._second.backward_with_sinks(*tensors, _contiguous(lse_HL), sinks_H)
 
     def _ordered(self, *tensors_LHD: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        from longca.kernels.inputs import in_layout
-
         dout, q, k, v, out = (in_layout(x, self._layout) for x in tensors_LHD)
         return dout, q, k, v, out
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Protocol
 
+import torch
+
 Call = Callable[[], object]
 CYCLES_PER_S = 2e9  # of a GPU, about
 SPIN_CYCLES, MOST_SPIN_CYCLES = 500_000, 10_000_000  # about .25 and 5 ms, in which the host enqueues a short call
@@ -38,8 +40,6 @@ class CudaClock:
     slowest host call seen so far fits into it. Of long calls one does."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
-        import torch
-
         self.now = now
         self._cuda: Any = torch.cuda
         self._spin = SPIN_CYCLES
