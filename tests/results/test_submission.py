@@ -17,8 +17,7 @@ from journals import mask_line
 from longca import masks
 from longca.cli import main
 from longca.errors import BadInput
-from longca.recommend import shipped
-from longca.results import submission
+from longca.results import files, submission
 from longca.results.files import read_environments, read_masks
 from longca.results.reading import read
 from longca.results.submission import Cleaner
@@ -209,7 +208,7 @@ def test_a_journal_without_its_masks_or_with_forged_ones_is_refused(tmp_path: Pa
 def test_a_journal_of_longca_is_not_to_be_overwritten(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = journal(tmp_path / "mine", make_record([1.0] * 5), environment={"device": "AMD EPYC", "device_kind": "cpu", "cores": 64})
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(shipped, "SHIPPED", (tmp_path / "package",))
+    monkeypatch.setattr(files, "SHIPPED", (tmp_path / "package",))
     (tmp_path / where / "epyc" / "mine").mkdir(parents=True)
     assert [longca.submit(source, name=name).exists for name in ("mine", "other")] == [True, False]
 

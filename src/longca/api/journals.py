@@ -66,10 +66,9 @@ def submit(journal: Any, out: str | Path = "submission", *, name: str | None = N
 
     >>> longca.submit("out/mine").texts
     """
-    from longca.recommend.shipped import SHIPPED
     from longca.results.submission import prepare
 
-    return prepare(folder_of(journal), str(out), private, name, [Path("results"), *SHIPPED])
+    return prepare(folder_of(journal), str(out), private, name)
 
 
 def schema() -> dict[str, Any]:

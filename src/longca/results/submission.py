@@ -170,10 +170,8 @@ def home(device: str) -> str:
     return "-".join(word for word in words if word not in ("nvidia", "amd", "intel", "cpu", "processor")) or "other"
 
 
-def prepare(
-    folder: str | Path, out: str | Path, private: Sequence[str] = (), name: str | None = None, published: Sequence[Path] = ()
-) -> Submission:
-    """Writes a packed copy of a journal to `out`/<device>/<name>, as `Cleaner` leaves it. `published` are folders of published journals."""
+def prepare(folder: str | Path, out: str | Path, private: Sequence[str] = (), name: str | None = None) -> Submission:
+    """Writes a packed copy of a journal to `out`/<device>/<name>, as `Cleaner` leaves it."""
     if found := problems(folder):
         raise Unpublishable(f"{folder} cannot be published: {'; '.join(problem.rstrip('.') for problem in found)}.")
     own = own_names()
@@ -197,7 +195,7 @@ def prepare(
     except (CannotWrite, BadInput):
         _remove(target)
         raise
-    exists = any((known / place / name).exists() for known in published)
+    exists = any((known / place / name).exists() for known in (Path("results"), *files.SHIPPED))
     return _described(read(target), target, place, exists, clean)
 
 
