@@ -9,6 +9,8 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel, No, Yes
 
+FRAMEWORK = True
+
 SAMPLE, HEADS_KV = 8192, 8
 
 
