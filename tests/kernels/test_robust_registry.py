@@ -19,7 +19,7 @@ KERNEL = "import longca\n@longca.kernel(name='{name}')\ndef f(q, k, v, mask, sca
 @pytest.fixture(autouse=True)
 def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_plugins", {})
-    monkeypatch.setattr(registry, "broken", {})
+    monkeypatch.setattr(discovery, "broken", {})
 
 
 def write(folder: Path, name: str, body: str = "return q", file: str = "plugin.py") -> str:

@@ -11,7 +11,6 @@ from longca import code_version, devices
 from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels.base import Answer, Case, CompileCache, Kernel, No, Prepared, Yes, refuse_declared
 from longca.kernels.discovery import (
-    broken,
     classes,
     file_of,
     get,
@@ -31,7 +30,7 @@ from longca.kernels.plugin_checks import arch_name, refuse_incomplete
 from longca.masks import AnyMask
 
 __all__ = [
-    "available", "available_labels", "broken", "choices", "choose", "classes", "compared_names", "compile_caches", "default_for_methods",
+    "available", "available_labels", "choices", "choose", "classes", "compared_names", "compile_caches", "default_for_methods",
     "file_of", "get", "is_file", "is_ours", "label_of", "labels", "lent", "load_plugin", "names", "preferred", "prepare",
     "refuse_no_kernel", "runs_on", "supports", "versions",
 ]  # fmt: skip
