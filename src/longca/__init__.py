@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from longca.api.explain import explain
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
+    from longca.api.numerics import numerics
     from longca.api.plan import plan
     from longca.api.probe import probe
     from longca.api.recommend import best, recommend
@@ -44,6 +45,7 @@ _WHERE = {
     "longca.api.explain": ("explain",),
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
+    "longca.api.numerics": ("numerics",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
     "longca.api.recommend": ("best", "recommend"),
@@ -87,6 +89,7 @@ __all__ = [
     "mask",
     "masks",
     "merge",
+    "numerics",
     "parallel",
     "plan",
     "probe",
@@ -118,7 +121,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The type of this module. `longca.compare`, `longca.probe`, `longca.recommend`, `longca.report` and `longca.simulate` are functions,
+    """The type of this module. `longca.compare`, `longca.numerics`, `longca.probe`, `longca.recommend`, `longca.report` and `longca.simulate` are functions,
     and rooms of the package have the same names: the import system must not put a room in the place of a function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
