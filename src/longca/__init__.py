@@ -14,6 +14,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
+    from longca.api.ab import ab
     from longca.api.calibrate import calibrate
     from longca.api.compare import compare, history
     from longca.api.doctor import doctor
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
+    "longca.api.ab": ("ab",),
     "longca.api.calibrate": ("calibrate",),
     "longca.api.compare": ("compare", "history"),
     "longca.api.doctor": ("doctor",),
@@ -76,6 +78,7 @@ __all__ = [
     "Refused",
     "Unavailable",
     "Yes",
+    "ab",
     "attention",
     "best",
     "calibrate",

@@ -14,8 +14,11 @@ from longca.bench.one_device.verify import Finding
 from longca.bench.run import words as run_words
 from longca.cli import main
 from longca.cli._tables import show_parts
+from longca.compare.ab import AB, Pair
 from longca.recommend.rank import NO_RECORD
-from longca.results.record import Environment, Status, TensorError
+from longca.results.problem import Pass
+from longca.results.record import Environment, Outcome, Status, TensorError
+from made_cells import make_cell
 from recommend.cells import cell
 from report.made import kernel, make_record, split
 
@@ -36,6 +39,24 @@ def compare(write: Write) -> None:
     write("a", a, {"power_limit_w": 700.0})
     write("b", b, {"power_limit_w": 400.0})
     assert main(["compare", "a", "b", "--force"]) == 1
+
+
+def ab(write: Write) -> None:
+    """A clear change, none, an open one, and a wrong kernel."""
+    problem = make_cell(mask="causal", seqlen=8192, heads_q=64, heads_kv=8, pass_=Pass.FWD).problem
+
+    def rounds(*ratios: float) -> list[list[tuple[float, float]]]:
+        return [[(2.0, 2.0 * ratio)] * 3 for ratio in ratios]
+
+    failed = [Outcome(status=Status.OK), Outcome(status=Status.WRONG, reason="out is off by 72")]
+    pairs = [
+        Pair(problem, 0.01, rounds(1.031, 1.03, 1.029, 1.03)),
+        Pair(problem, 0.01, rounds(1.0, 1.001, 0.999, 1.0)),
+        Pair(problem, 0.01, rounds(1.0, 1.02, 0.98, 1.0)),
+        Pair(problem, 0.01, rounds(1.5)),
+        Pair(problem, 0.01, failed=failed),
+    ]
+    show_parts(AB(("mine (HEAD:mine.py)", "mine (mine.py)"), "a GPU", pairs, 42.0).parts())
 
 
 def compare_busy(write: Write) -> None:
@@ -137,7 +158,7 @@ def ls(write: Write) -> None:
     assert main(["ls"]) == 0
 
 
-VERBS = [recommend, compare, compare_busy, compare_kernel, compare_history, verify, run, plan, simulate, doctor, mask, ls]
+VERBS = [recommend, ab, compare, compare_busy, compare_kernel, compare_history, verify, run, plan, simulate, doctor, mask, ls]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)

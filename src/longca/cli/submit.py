@@ -60,7 +60,7 @@ def _next_step(done: Submission) -> str:
     """How to publish the copy; a journal of the same name in LongCA must not be overwritten."""
     import shlex
 
-    from longca.recommend.shipped import SHIPPED
+    from longca.results.files import SHIPPED
 
     review = "open a pull request; CONTRIBUTING.md lists what is reviewed"
     below = Path(done.home).relative_to("results")

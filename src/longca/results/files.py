@@ -17,6 +17,8 @@ from longca.results.schema import Damaged, Newer, decode_environments, decode_ma
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
 TRANSFERS = "transfers.jsonl"  # beside a journal that cluster files are made from
+PACKAGE = Path(__file__).parents[1]
+SHIPPED = (PACKAGE / "shipped", PACKAGE.parents[1] / "results")  # results that come with LongCA: installed; in a source checkout
 
 T = TypeVar("T")
 

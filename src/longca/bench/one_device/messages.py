@@ -39,6 +39,7 @@ class WorkerJob(msgspec.Struct, kw_only=True):
     repeats: int = 1  # of the check on each data set
     trial: TrialName | None = None  # in place of the check on the mask of the cells
     reference_grad: bool = True
+    holds: bool = False  # keep the kernel prepared: the next job on these cells only times them again
     clock: ClockSettings = ClockSettings()
     quadratic: int | None = None  # longest sequence for memory in O(S²); None: any
     cache: str | None = None  # folder in which workers share references

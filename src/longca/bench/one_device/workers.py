@@ -67,10 +67,11 @@ class Workers:
         repeats: int = 1,
         show_output: Callable[[str, str], None] | None = None,
         start: Start | None = None,
+        holds: bool = False,
     ) -> None:
         """`show_output` gets the name of a kernel of a plugin, and what it printed during a job; `start` starts a worker, in a process
-        of its own where it is not given."""
-        self._repeats, self._show_output, self._start = repeats, show_output, start or start_worker
+        of its own where it is not given. A worker that `holds` keeps the kernel of a job prepared for the next one."""
+        self._repeats, self._holds, self._show_output, self._start = repeats, holds, show_output, start or start_worker
         self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
         self._quadratic = None if full else suite.quadratic_length
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
@@ -162,6 +163,7 @@ class Workers:
             repeats=self._repeats,
             trial=trial,
             reference_grad=job.reference_grad,
+            holds=self._holds,
             clock=self._suite.clock,
             quadratic=self._quadratic,
             cache=self._cache,
