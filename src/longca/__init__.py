@@ -124,8 +124,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The type of this module. `longca.compare`, `longca.numerics`, `longca.probe`, `longca.recommend`, `longca.report` and `longca.simulate` are functions,
-    and rooms of the package have the same names: the import system must not put a room in the place of a function."""
+    """The type of this module. Some rooms, such as `longca.compare` and `longca.probe`, have the name of a function: importing one of
+    their modules does not put the room in the place of the function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

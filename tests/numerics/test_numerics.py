@@ -66,8 +66,8 @@ def test_bits_of_one_rank_are_those_of_one_call() -> None:
 def test_a_lower_precision_has_the_same_error_in_its_own_epsilons() -> None:
     found = longca.numerics("torch:chunked", "causal", 256, "bf16,fp32", **SMALL)
     bf16, fp32 = found.rows
-    assert 0.1 < bf16["out_far"] < 10
-    assert 0.1 < fp32["out_far"] < 10
+    assert 0.1 < bf16["out_far"] < 2  # rounding out is half an epsilon of an element, and elements are larger than their rms
+    assert 1 < fp32["out_far"] < 100  # sums of many terms are rounded too
     assert found.ok
 
 

@@ -94,10 +94,9 @@ def numerics(request: NumericsRequest) -> Numerics:
 
 def _lengths(request: NumericsRequest, device: str) -> list[int]:
     lengths = [parse_size(text) for text in texts("seqlens", request.seqlens)]
-    if max(lengths) > MOST_TOKENS[device]:
-        raise BadInput(
-            f"numerics compares every element with fp64, up to {format_size(MOST_TOKENS[device])} tokens; give fewer than {format_size(max(lengths))}."
-        )
+    most, longest = MOST_TOKENS[device], max(lengths)
+    if longest > most:
+        raise BadInput(f"numerics compares every element with fp64, for {format_size(most)} tokens at most, not {format_size(longest)}.")
     return lengths
 
 
