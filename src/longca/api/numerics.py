@@ -123,7 +123,8 @@ def _split(request: NumericsRequest) -> list[tuple[str, int]]:
 def _mask(name: str, seqlen: int, request: NumericsRequest) -> Mask:
     if masks.has_blocks(name):
         raise BadInput(f"{name} is a block pattern; numerics takes masks of bands.")
-    given: dict[str, Any] = dict(request.params or {})
+    known = masks.find(name).defaults
+    given: dict[str, Any] = {param: value for param, value in (request.params or {}).items() if param in known}
     built = masks.build(name, seqlen, seed=request.seed, **given)
     assert isinstance(built, Mask)
     return built

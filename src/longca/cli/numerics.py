@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", default="8:2", metavar="Q:KV", help="query and KV heads (default %(default)s)")
     parser.add_argument("--head-dim", default="64", metavar="D", help="head size (default %(default)s)")
     add_seed(parser)
-    add_set(parser, "a parameter of the masks, such as w=64")
+    add_set(parser, "a parameter of the masks that have it, such as w=64")
     add_device(parser)
     add_json(parser, "print one JSON object per row")
 

@@ -23,8 +23,7 @@ def parts(measured: Sequence[Measured]) -> list[Part]:
     if split:
         title = "methods: the 99.9 % error over that of one call, and in brackets the elements whose bits differ from it"
         shown += ["", Table(title, ["method", "ranks", "mask", "tokens", "dtype", *NAMES, "repeats"], [_method_row(row) for row in split])]
-    refused = dict.fromkeys(f"not measured: {_label(row)} on {row.mask}: {row.refused}" for row in measured if row.refused)
-    return [*shown, *([""] if refused else []), *refused]
+    return [*shown, *_refusals(measured)]
 
 
 def as_rows(measured: Iterable[Measured]) -> list[dict[str, object]]:
@@ -102,6 +101,16 @@ def _method_row(row: Measured) -> list[str]:
     changed = row.changed or {}
     cells = [f"{_ratio(row, name):.2f} ({changed[name]:.0%})" if name in row.errors and name in changed else "-" for name in NAMES]
     return [row.method, str(row.ranks), row.mask, format_size(row.seqlen), row.dtype, *cells, "yes" if row.repeats else "no"]
+
+
+def _refusals(measured: Iterable[Measured]) -> list[str]:
+    """One line per reason."""
+    by_reason = dict[tuple[str, str], list[str]]()
+    for row in measured:
+        if row.refused:
+            by_reason.setdefault((_label(row), row.refused), []).append(row.mask)
+    lines = [f"not measured: {label} on {', '.join(dict.fromkeys(names))}: {reason}" for (label, reason), names in by_reason.items()]
+    return ["", *lines] if lines else []
 
 
 def _label(row: Measured) -> str:
