@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from longca.cli._flags import add_documents, add_json, add_plugins, add_seed, add_set
-from longca.cli._mask_plugins import load_only_masks
+from longca.cli._notes import load_only_masks
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput
 from longca.text import parse_settings, parse_size

@@ -77,7 +77,11 @@ def _row(record: Record, environment: Environment, patterns: Collection[str]) ->
         row[f"check_{tensor}_error"] = None if error is None else error.error
         row[f"check_{tensor}_allowed"] = None if error is None else error.allowed
     row |= {"device": environment.device, "torch": environment.packages.get("torch"), "commit": environment.commit}
-    return {name: printable(str(value)) if isinstance(value, str) else value for name, value in row.items()}
+    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _text(value: str) -> str:
+    return str(value) if value.isprintable() else printable(value)
 
 
 def _roofline(record: Record, results: Results) -> dict[str, Any]:
