@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from longca.api.mask_limit import mask_limit
     from longca.api.plan import plan
     from longca.api.probe import probe
+    from longca.api.profile import profile
     from longca.api.recommend import best, recommend
     from longca.api.report import report
     from longca.api.run import run
@@ -50,6 +51,7 @@ _WHERE = {
     "longca.api.mask_limit": ("mask_limit",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
+    "longca.api.profile": ("profile",),
     "longca.api.recommend": ("best", "recommend"),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
@@ -96,6 +98,7 @@ __all__ = [
     "parallel",
     "plan",
     "probe",
+    "profile",
     "recommend",
     "report",
     "run",

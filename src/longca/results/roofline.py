@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from longca.kernels.base import Case
@@ -44,9 +44,12 @@ class Roofline(NamedTuple):
 
 
 def of_mask(mask: AnyMask, case: Case, pass_: Pass, device: str, tiles: Tiles | None = None) -> Roofline:
-    """The roofline of one pass (fwd or bwd) on a device by its name, with these tiles, or those of most kernels."""
-    rows, keys = tiles or Tiles(tile_rows(pass_, case.heads_q, case.heads_kv))
-    return _roofline(flops(mask, case, pass_), touched_share(mask, rows, keys), case, pass_, device)
+    """The roofline of a pass on a device by its name, with these tiles, or those of most kernels."""
+    parts = []
+    for part in pass_.parts:
+        rows, keys = tiles or Tiles(tile_rows(part, case.heads_q, case.heads_kv))
+        parts.append(_roofline(flops(mask, case, part), touched_share(mask, rows, keys), case, part, device))
+    return _joined(parts)
 
 
 def touched_share(mask: AnyMask, rows: int, keys: int) -> float:
@@ -71,12 +74,13 @@ def of_record(record: Record, results: Results) -> Roofline | None:
     for part in problem.pass_.parts:
         share = stored_share(entry, tile_rows(part, problem.heads_q, problem.heads_kv)) or 1.0
         parts.append(_roofline(flops_of(pairs, *sizes, part), share, case, part, device))
-    return parts[0] if len(parts) == 1 else Roofline(*map(_sum, zip(*parts, strict=True)))
+    return _joined(parts)
 
 
-def _sum(values: Iterable[Any]) -> Any:
-    numbers = list(values)
-    return None if None in numbers else sum(numbers)
+def _joined(parts: Sequence[Roofline]) -> Roofline:
+    """One pass after the other."""
+    sums: list[Any] = [None if None in numbers else sum(numbers) for numbers in zip(*parts, strict=True)]
+    return Roofline(*sums)
 
 
 def _roofline(work: int, share: float, case: Case, pass_: Pass, device: str) -> Roofline:
