@@ -14,7 +14,7 @@ from longca import masks
 from longca.cli import main
 from longca.report import figures
 from longca.report.figures.lines import spaced
-from longca.report.figures.style import COLOURS, Styles
+from longca.report.figures.style import COLOURS, Line, Styles
 from longca.results import naming
 from longca.results.groups import groups_of
 from longca.results.points import SPEED, point
@@ -247,9 +247,9 @@ def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: 
 
 
 def test_simulated_clusters_differ_too() -> None:
-    names = ["fa4 usp", "fa4 usp, simulated on a", "fa4 usp, simulated on b"]
-    styles = Styles([names])
-    assert [styles.line(name).get("fillstyle") for name in names] == [None, "none", "left"]
+    lines = [Line(f"usp {cluster}", "usp", cluster) for cluster in (None, "a", "b")]
+    styles = Styles([lines])
+    assert [styles.line(line.name).get("fillstyle") for line in lines] == [None, "none", "left"]
 
 
 def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkey
 
 def test_twenty_kernels_differ_in_colour_and_in_grey() -> None:
     names = [str(number) for number in range(20)]
-    styles = Styles([names])
+    styles = Styles([[Line(name, name) for name in names]])
     made = [styles.line(name) for name in names]
     assert len({(style["color"], style["marker"]) for style in made}) == 20
     assert len({(style["marker"], style["linestyle"]) for style in made}) == 20
@@ -280,7 +280,7 @@ def test_twenty_kernels_differ_in_colour_and_in_grey() -> None:
 
 def test_kernels_of_one_figure_have_colours_of_their_own_as_long_as_there_are_any() -> None:
     many, few = [f"dense{number}" for number in range(12)], ["sparse1", "sparse2", "dense3"]
-    styles = Styles([many, few])
+    styles = Styles([[Line(name, name) for name in names] for names in (many, few)])
     assert len({styles.colour(name) for name in many}) == 12
     assert len({styles.colour(name) for name in few}) == 3
 
