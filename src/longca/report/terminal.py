@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from longca.compare import standing
 from longca.results.dense import DenseTimes
 from longca.results.groups import Group, Groups, groups_of
-from longca.results.metrics import median
 from longca.results.naming import Contest, Row
 from longca.results.points import grouped
 from longca.results.reading import Results

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -36,13 +36,6 @@ def flops_of(pairs: int, head_dim: int, head_dim_v: int, pass_: Pass) -> int:
     forward = 2 * pairs * (head_dim + head_dim_v)
     backward = 2 * pairs * (3 * head_dim + 2 * head_dim_v)
     return {Pass.FWD: forward, Pass.BWD: backward, Pass.BOTH: forward + backward}[pass_]
-
-
-def median(values: Iterable[float]) -> float:
-    """The middle value, or the mean of the two in the middle. `statistics.median` takes twice as long."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def mean_speed(speeds: Sequence[float], times: Sequence[float]) -> float:
