@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from longca.api.explain import explain
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
+    from longca.api.mask_limit import mask_limit
     from longca.api.plan import plan
     from longca.api.probe import probe
     from longca.api.recommend import best, recommend
@@ -46,6 +47,7 @@ _WHERE = {
     "longca.api.explain": ("explain",),
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
+    "longca.api.mask_limit": ("mask_limit",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
     "longca.api.recommend": ("best", "recommend"),
@@ -88,6 +90,7 @@ __all__ = [
     "kernel",
     "ls",
     "mask",
+    "mask_limit",
     "masks",
     "merge",
     "parallel",

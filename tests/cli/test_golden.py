@@ -185,6 +185,13 @@ def mask(write: Write) -> None:
     assert main(["mask", "share_question", "--seqlen", "64"]) == 0
 
 
+def mask_limit(write: Write) -> None:
+    """With a dense speed in the records, without one, and of a block pattern."""
+    for words in (["causal_document", "--tiles", "128x128", "--device", "h200"], ["sliding_window", "--device", "a100", "--dtype", "fp32"]):
+        assert main(["mask", *words, "--seqlen", "32K", "--seed", "42", "--heads", "64:8"]) == 0
+    assert main(["mask", "uniform_block", "--seqlen", "2K", "--tiles", "64x96", "--heads", "4:2", "--device", "b200"]) == 0
+
+
 def ls(write: Write) -> None:
     """All but kernels and methods, of which other machines have others."""
     for words in ([], ["masks"], ["models"], ["suites"], ["distributions"], ["packings"]):
@@ -226,7 +233,23 @@ def calibrate(write: Write) -> None:
 
 
 COMPARED = [ab, compare, compare_busy, compare_kernel, compare_history]
-VERBS = [recommend, recommend_code, *COMPARED, verify, run, plan, simulate, doctor, mask, ls, explain, journals, schema, calibrate]
+VERBS = [
+    recommend,
+    recommend_code,
+    *COMPARED,
+    verify,
+    run,
+    plan,
+    simulate,
+    doctor,
+    mask,
+    mask_limit,
+    ls,
+    explain,
+    journals,
+    schema,
+    calibrate,
+]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)

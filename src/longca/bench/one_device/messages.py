@@ -10,7 +10,16 @@ from longca.results.problem import Pass
 from longca.results.record import Outcome
 from longca.results.settings import ClockSettings
 
-Versions = dict[str, dict[str, str]]  # of the kernels that a plugin offers, by label
+
+class Offered(msgspec.Struct, frozen=True):
+    """What the kernel of a plugin declares: versions, and the dtypes and head sizes that it takes (empty: any)."""
+
+    versions: dict[str, str]
+    dtypes: tuple[str, ...] = ()
+    head_dims: tuple[int, ...] = ()
+
+
+Offers = dict[str, Offered]  # by label
 
 
 class Hello(msgspec.Struct):

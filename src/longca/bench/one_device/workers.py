@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from longca.bench.check.trial_names import TrialName
 from longca.bench.check.verdict import LATER
-from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Provisional, Reply, Versions, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Offers, Provisional, Reply, WorkerJob
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
@@ -42,9 +42,7 @@ def start_worker(limits: Limits, hello: Hello) -> Child:
     data_limit = memory if hello.device == "cpu" else 0
     deadlines = {"start": limits.start_s, "build": limits.build_s, "reference": limits.build_s}
     deadlines |= {"check": limits.check_s, "time": limits.time_s}
-    return Child(
-        SERVICE, msgspec.to_builtins(hello), deadlines, memory=memory, data_limit=data_limit, ready_type=Versions, reply_type=Reply
-    )
+    return Child(SERVICE, msgspec.to_builtins(hello), deadlines, memory=memory, data_limit=data_limit, ready_type=Offers, reply_type=Reply)
 
 
 Start = Callable[[Limits, Hello], "Child | InProcess"]
