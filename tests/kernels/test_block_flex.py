@@ -43,6 +43,7 @@ def _shows(mask: BlockMask, case: Case) -> None:
     assert torch.equal(full | (partial & right), right)
 
 
+@pytest.mark.slow
 def test_compiled_forward_is_right() -> None:
     case = Case(300, 300, 4, 2, 16, 16, "fp32", backward=False)
     shapes: list[tuple[str, dict[str, Any]]] = [
