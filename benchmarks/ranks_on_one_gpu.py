@@ -31,7 +31,7 @@ from longca.bench.one_device.compiled_code import keep_on_disk
 from longca.errors import Refused
 from longca.kernels import registry as kernels
 from longca.kernels.base import Answer, Attention, Case, Kernel, Layout, Yes
-from longca.kernels.choice.clocks import clock_for
+from longca.kernels.choice._clocks import clock_for
 from longca.kernels.inputs import WHICH, Inputs, tokens
 from longca.masks import AnyMask
 from longca.parallel import ranges, registry

@@ -14,12 +14,14 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
+    from longca.api.ab import ab
     from longca.api.calibrate import calibrate
     from longca.api.compare import compare, history
     from longca.api.doctor import doctor
     from longca.api.explain import explain
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
+    from longca.api.mask_limit import mask_limit
     from longca.api.plan import plan
     from longca.api.probe import probe
     from longca.api.recommend import best, recommend
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from longca.api.run import run
     from longca.api.show_mask import show_mask
     from longca.api.simulate import simulate, validate_simulation
+    from longca.api.tune import tune
     from longca.api.verify import verify
     from longca.api.verify_cp import verify_cp
     from longca.errors import BadInput, LongcaError, Refused, Unavailable
@@ -37,12 +40,14 @@ if TYPE_CHECKING:
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
+    "longca.api.ab": ("ab",),
     "longca.api.calibrate": ("calibrate",),
     "longca.api.compare": ("compare", "history"),
     "longca.api.doctor": ("doctor",),
     "longca.api.explain": ("explain",),
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
+    "longca.api.mask_limit": ("mask_limit",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
     "longca.api.recommend": ("best", "recommend"),
@@ -50,6 +55,7 @@ _WHERE = {
     "longca.api.run": ("run",),
     "longca.api.show_mask": ("show_mask",),
     "longca.api.simulate": ("simulate", "validate_simulation"),
+    "longca.api.tune": ("tune",),
     "longca.api.verify": ("verify",),
     "longca.api.verify_cp": ("verify_cp",),
     "longca.errors": ("BadInput", "LongcaError", "Refused", "Unavailable"),
@@ -72,6 +78,7 @@ __all__ = [
     "Refused",
     "Unavailable",
     "Yes",
+    "ab",
     "attention",
     "best",
     "calibrate",
@@ -83,6 +90,7 @@ __all__ = [
     "kernel",
     "ls",
     "mask",
+    "mask_limit",
     "masks",
     "merge",
     "parallel",
@@ -96,6 +104,7 @@ __all__ = [
     "simulate",
     "submit",
     "testing",
+    "tune",
     "validate_simulation",
     "verify",
     "verify_cp",

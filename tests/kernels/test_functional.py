@@ -93,7 +93,7 @@ def test_a_kernel_itself_can_be_given_in_place_of_its_name() -> None:
 def test_what_is_no_kernel_is_one_sentence(given: Any) -> None:
     q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
     with pytest.raises(
-        longca.BadInput, match=r"kernel must be a name such as 'sdpa', a function decorated with @longca\.kernel, or a class"
+        longca.BadInput, match=r"kernel must be a name such as 'sdpa', a plugin file, a function decorated with @longca\.kernel, or a class"
     ):
         longca.attention(q, k, v, masks.causal(40), kernel=given)
 

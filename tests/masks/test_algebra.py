@@ -81,6 +81,12 @@ def test_overlapping_bands_are_refused_unless_they_are_to_be_united() -> None:
         Mask.of(4, 4, [(0, 4, 0, 0, 5, 0)], overlapping="unite")
 
 
+@pytest.mark.parametrize("band", [(5, 2, 0, 0, 8, 0), (0, 8, 5, 0, 2, 0)])
+def test_a_range_that_ends_before_it_starts_is_refused(band: tuple[int, ...]) -> None:
+    with pytest.raises(BadInput, match=r"the band range \[5, 2\) ends before it starts; give the smaller number first"):
+        Mask.of(8, 8, [band])
+
+
 def test_familiar_masks_are_made_of_others() -> None:
     documents = [5, 9, 3]
     inside = masks.full_document(17, documents=documents)

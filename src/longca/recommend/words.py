@@ -17,11 +17,12 @@ from longca.recommend.commands import CLUSTER, ask_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
 from longca.results.points import grouped
+from longca.results.problem import Split
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
-from longca.simulate.trust import trust
+from longca.simulate.errors import trust_in
 from longca.text import format_dims, format_extras, format_heads, format_shape, format_size, format_tokens, plural
 
 SHOWN = 3  # lines on the closest records
@@ -169,9 +170,9 @@ def _simulated(question: Question, best: Choice) -> list[str]:
     if best.simulated is None:
         return []
     problem, sentence = question.problem, f"simulated for the cluster {best.simulated}; nothing was measured."
-    with suppress(LongcaError):  # a cluster that is not known here
-        shape = problem.heads_q, problem.heads_kv, problem.head_dim, problem.head_dim_v
-        return [f"{sentence} {trust(clusters.find(best.simulated)[1], [problem.mask], [shape])}"]
+    with suppress(LongcaError):  # a cluster or a method that is not known here
+        cluster, split = clusters.find(best.simulated)[1], Split(best.method or "", best.grid or "", best.options or "")
+        return [f"{sentence} How near predictions came to measurements: {trust_in(best.simulated, cluster, problem, split)}."]
     return [sentence]
 
 

@@ -41,6 +41,6 @@ def line_groups(rows: Iterable[Row]) -> list[list[str]]:
     """Per setting the bases of its lines, which can stand in one picture. Those that have a time come first."""
     groups = []
     for own in grouped(rows, attrgetter("contest.setting")).values():
-        timed = {base_of(row.series) for row in own if row.record.ok}
-        groups.append([*sorted(timed), *sorted({base_of(row.series) for row in own} - timed)])
+        timed = set(map(base_of, {row.series for row in own if row.record.ok}))
+        groups.append([*sorted(timed), *sorted(set(map(base_of, {row.series for row in own})) - timed)])
     return groups

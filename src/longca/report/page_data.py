@@ -12,9 +12,10 @@ from longca.compare import words
 from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
-from longca.report.page_settings import STATES, setting_data
+from longca.report.page_settings import setting_data
 from longca.report.pictures import pictures
 from longca.report.timelines import Timeline
+from longca.results.cells import STATES
 from longca.results.dense import only_beside
 from longca.results.export import columns
 from longca.results.groups import STEPS, Groups

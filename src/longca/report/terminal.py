@@ -13,7 +13,6 @@ from longca.results.points import grouped
 from longca.results.reading import Results
 from longca.results.summary import failures
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
-from longca.text import printable
 
 
 def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Table]:
@@ -40,10 +39,7 @@ def fastest_tables(groups: Groups) -> list[Table]:
 def failure_table(named: Sequence[Row]) -> Table:
     """Returns how many cells of each kernel were not measured, by reason."""
     reasons = sorted(failures(named), key=lambda reason: (reason.line, reason.status, reason.pattern))
-    lines = [
-        [one.line, one.status.value, str(one.count), one.lengths, f"{'e.g. ' if one.example else ''}{printable(one.reason)}"]
-        for one in reasons
-    ]
+    lines = [[one.line, one.status.value, str(one.count), one.lengths, f"{'e.g. ' if one.example else ''}{one.reason}"] for one in reasons]
     return Table("not measured", ["kernel", "status", "cells", "lengths", "why"], lines)
 
 

@@ -20,6 +20,7 @@ from longca.results.points import grouped
 from longca.results.problem import TENSORS
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
+from longca.results.roofline import of_record
 from longca.results.summary import typical_speeds
 from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
@@ -36,9 +37,9 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 def columns(results: Results) -> dict[str, Column]:
     """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out; tokens
-    per second, and whether the code that was measured is older than this LongCA's, are added."""
+    per second, the roofline, and whether the code that was measured is older than this LongCA's, are added."""
     patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
-    rows = [_row(record, results.environment(record), patterns) for record in results.records]
+    rows = [_row(record, results.environment(record), patterns) | _roofline(record, results) for record in results.records]
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
@@ -76,7 +77,18 @@ def _row(record: Record, environment: Environment, patterns: Collection[str]) ->
         row[f"check_{tensor}_error"] = None if error is None else error.error
         row[f"check_{tensor}_allowed"] = None if error is None else error.allowed
     row |= {"device": environment.device, "torch": environment.packages.get("torch"), "commit": environment.commit}
-    return {name: printable(str(value)) if isinstance(value, str) else value for name, value in row.items()}
+    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _text(value: str) -> str:
+    return str(value) if value.isprintable() else printable(value)
+
+
+def _roofline(record: Record, results: Results) -> dict[str, Any]:
+    """The bytes that the pass moves at least, per second in GB, and the least time that the device allows; None over several ranks."""
+    limit = of_record(record, results)
+    rate = None if limit is None or record.timed is None else limit.bytes / record.timed.median / 1e6
+    return {"bytes": limit and limit.bytes, "gb_s": rate, "limit_ms": limit and limit.limit_ms}
 
 
 def _of(part: object, *names: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Groups:
     def settings(self) -> dict[Setting, Groups]:
         """The same by setting."""
         own = grouped(self.every, lambda group: group.contest.setting)
-        return {setting: Groups(rows, own[setting]) for setting, rows in grouped(self.rows, lambda row: row.setting).items()}
+        return {setting: Groups(rows, own[setting]) for setting, rows in grouped(self.rows, lambda row: row.contest.setting).items()}
 
     @cached_property
     def passes(self) -> dict[Pass, Groups]:

@@ -59,19 +59,8 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     same: str | None  # a simpler mask that shows the same pairs at this length
     is_pattern: bool
     is_dense: bool  # whether the mask is one that block patterns are compared with
-
-    @property
-    def setting(self) -> Setting:
-        return self.contest.setting
-
-    @property
-    def family(self) -> str:
-        """The mask without the share of visible blocks."""
-        return self.mask_name.replace(f" ratio={self.ratio}", "")
-
-    @property
-    def ratio(self) -> float | None:
-        return self.record.built.params.get("ratio")
+    ratio: float | None  # the share of visible blocks
+    family: str  # the mask without it
 
 
 def rows(results: Results) -> list[Row]:
@@ -90,7 +79,9 @@ def rows(results: Results) -> list[Row]:
         contest = Contest(setting, name, problem.seqlen, problem.pass_, problem.ranks, record.simulated)
         is_pattern = problem.mask in patterns
         is_dense = not is_pattern and split is None and problem.mask in dense
-        named.append(Row(record, contest, name, line, series, panel, same, is_pattern, is_dense))
+        ratio = record.built.params.get("ratio")
+        family = name if ratio is None else name.replace(f" ratio={ratio}", "")
+        named.append(Row(record, contest, name, line, series, panel, same, is_pattern, is_dense, ratio, family))
     return named
 
 

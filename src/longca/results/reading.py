@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from longca.errors import BadInput
 from longca.results import files
@@ -44,7 +45,7 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
         written = history(folder)
-        masks = {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
+        masks = files.by_name(files.read_masks(folder).entries)
         counting = latest(written, environments)
         kept = set(map(id, counting))
         results.replaced += without_doubtful([record for record in written if id(record) not in kept], environments, masks)
@@ -111,3 +112,12 @@ def identity(record: Record, kernel: str | None = None) -> Identity:
     for, where a caller matches by the variant that ran."""
     name = kernel or record.asked
     return name, record.level, record.measured, record.built.digest, record.split, record.simulated, record.grad
+
+
+def identity_fields(record: Record) -> dict[str, Any]:
+    """What `identity` consists of, by name."""
+    problem = asdict(record.measured)
+    cell = {"asked": record.asked, "level": record.level, **problem, "pass": problem["pass_"], "params": record.built.params}
+    del cell["pass_"]
+    split = asdict(record.split) if record.split else {}
+    return cell | split | {"mask_digest": record.built.digest, "grad": record.grad, "simulated": record.simulated}

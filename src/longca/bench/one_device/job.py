@@ -41,6 +41,10 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
         yield from _try(job, job.trial, session)
         return
     cell = job.cells[0]
+    if session.held is not None and session.held[0] == cell.job:
+        yield from (Answer(each.problem.pass_, session.held[1].outcome(each.problem.pass_)) for each in job.cells)
+        return
+    session.held = None
     session.phase("build")
     mask = session.mask(cell, job.digest)
     case = cell.case(mask)
@@ -66,14 +70,17 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     from longca.bench.check.reference import data
     from longca.kernels.inputs import make
 
+    inputs = partial(make, case, cell.problem.seed, kernel.layout)
     with memory_for(INPUTS):
-        calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.problem.seed, kernel.layout), case, cell.problem.seed)
+        calls = Calls(KernelSubject(kernel, attention, case), inputs(), case, cell.problem.seed)
     expected, first_ms = Expected.of_kernel(reference, case, "lse" in check), {**first_ms, "tuning": tuning_ms}
     timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
     for pass_ in (cell.problem.pass_ for cell in job.cells):
-        session.phase("time")
         timed[pass_] = _refused_alone(kernel, mask, case, pass_, known) or timer.outcome(pass_)
     failed = timer.failed_on_other_numbers(lambda data_set: data(case, reference.sampled, data_set, cell.problem.seed, kernel.layout))
+    if job.holds:
+        calls.write(inputs)
+        session.held = cell.job, timer
     yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
 
 
@@ -103,6 +110,7 @@ class PassTimer:
 
     def outcome(self, pass_: Pass) -> Outcome:
         """The outcome of one pass: what fails in it says nothing about the others, unless the device is lost."""
+        self.session.phase("time")
         try:
             return self._timed(pass_)
         except Exception as error:

@@ -10,7 +10,16 @@ from longca.results.problem import Pass
 from longca.results.record import Outcome
 from longca.results.settings import ClockSettings
 
-Versions = dict[str, dict[str, str]]  # of the kernels that a plugin offers, by label
+
+class Offered(msgspec.Struct, frozen=True):
+    """What the kernel of a plugin declares: versions, and the dtypes and head sizes that it takes (empty: any)."""
+
+    versions: dict[str, str]
+    dtypes: tuple[str, ...] = ()
+    head_dims: tuple[int, ...] = ()
+
+
+Offers = dict[str, Offered]  # by label
 
 
 class Hello(msgspec.Struct):
@@ -39,6 +48,7 @@ class WorkerJob(msgspec.Struct, kw_only=True):
     repeats: int = 1  # of the check on each data set
     trial: TrialName | None = None  # in place of the check on the mask of the cells
     reference_grad: bool = True
+    holds: bool = False  # keep the kernel prepared: the next job on these cells only times them again
     clock: ClockSettings = ClockSettings()
     quadratic: int | None = None  # longest sequence for memory in O(S²); None: any
     cache: str | None = None  # folder in which workers share references
