@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -47,13 +47,6 @@ def traffic(case: Case, pass_: Pass) -> int:
     forward = tensors + rows * max(4, BYTES[case.dtype])  # and lse
     backward = forward + tensors  # and dout, dq, dk, dv
     return {Pass.FWD: forward, Pass.BWD: backward, Pass.BOTH: forward + backward}[pass_]
-
-
-def median(values: Iterable[float]) -> float:
-    """The middle value, or the mean of the two in the middle. `statistics.median` takes twice as long."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def mean_speed(speeds: Sequence[float], times: Sequence[float]) -> float:
