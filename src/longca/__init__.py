@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from longca.api.explain import explain
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
+    from longca.api.mask_limit import mask_limit
     from longca.api.numerics import numerics
     from longca.api.plan import plan
     from longca.api.probe import probe
+    from longca.api.profile import profile
     from longca.api.recommend import best, recommend
     from longca.api.report import report
     from longca.api.run import run
@@ -47,9 +49,11 @@ _WHERE = {
     "longca.api.explain": ("explain",),
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
+    "longca.api.mask_limit": ("mask_limit",),
     "longca.api.numerics": ("numerics",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
+    "longca.api.profile": ("profile",),
     "longca.api.recommend": ("best", "recommend"),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
@@ -90,12 +94,14 @@ __all__ = [
     "kernel",
     "ls",
     "mask",
+    "mask_limit",
     "masks",
     "merge",
     "numerics",
     "parallel",
     "plan",
     "probe",
+    "profile",
     "recommend",
     "report",
     "run",

@@ -30,7 +30,7 @@ class NumericsRequest:
     """What to compare with fp64."""
 
     kernels: Texts | None = None  # all that run here; methods run the first one
-    masks: Texts = "causal,sliding_window_causal,causal_document"
+    masks: Texts = "causal,sliding_window_causal"
     seqlens: Texts = "512,1K,2K"
     dtypes: Texts = "bf16"
     _: KW_ONLY

@@ -19,7 +19,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernels", metavar="A,B:VARIANT", help="default: all that run here; methods run the first one")
-    parser.add_argument("--masks", default="causal,sliding_window_causal,causal_document", metavar="A,B", help="default: %(default)s")
+    parser.add_argument("--masks", default="causal,sliding_window_causal", metavar="A,B", help="default: %(default)s")
     parser.add_argument("--seqlens", default="512,1K,2K", metavar="S,S", help="tokens (default %(default)s)")
     parser.add_argument("--dtypes", default="bf16", metavar="T,T", help="bf16, fp16, fp32 (default %(default)s)")
     parser.add_argument("--methods", metavar="A,B", help="context-parallel methods, or all, on ranks that are threads")
