@@ -10,7 +10,10 @@ import pytest
 
 from journals import Write, mask_line, writer
 from longca import devices, masks
+from longca.api.profile import PassProfile, Profile
 from longca.bench.one_device import words as verify_words
+from longca.bench.one_device.messages import Profiled, Spent
+from longca.bench.one_device.ncu import Counted
 from longca.bench.one_device.verify import Finding
 from longca.bench.run import words as run_words
 from longca.cli import main
@@ -19,8 +22,9 @@ from longca.compare.ab import AB, Pair
 from longca.recommend.rank import NO_RECORD
 from longca.report.listings import kernel_summary, mask_matrix
 from longca.results.problem import Pass
-from longca.results.record import Environment, Outcome, Status, TensorError
-from made_cells import make_cell
+from longca.results.record import Environment, Outcome, Status, TensorError, Times
+from longca.results.roofline import Roofline
+from made_cells import changed, make_cell
 from recommend.cells import cell
 from report.made import blocks, kernel, make_record, split
 
@@ -59,6 +63,25 @@ def ab(write: Write) -> None:
         Pair(problem, 0.01, failed=failed),
     ]
     show_parts(AB(("mine (HEAD:mine.py)", "mine (mine.py)"), "a GPU", pairs, 42.0).parts())
+
+
+def profile(write: Write) -> None:
+    """A pass with counters on a GPU, and one that failed."""
+    cell = make_cell(mask="causal", seqlen=8192, heads_q=64, heads_kv=8, pass_=Pass.FWD, device="cuda")
+    times = Times(median=2.5, p20=2.4, p80=2.6, samples=[2.5], tflops=440.0, noisy=True)
+    spent = [Spent(f"kernel {number}", 1, 2.0 / number) for number in range(1, 15)]
+    passes = [
+        PassProfile(
+            cell,
+            Outcome(status=Status.OK, timed=times),
+            Roofline(10**12, 1.1e12, 10**9, 1.2, 0.3),
+            Profiled(Pass.FWD, spent, "out/profile/fwd.json"),
+            [Counted("kernel 1", {"ms": 2.01, "tensor cores": 61.5}), Counted("kernel 2", {"ms": 0.5, "memory": 80.0})],
+        ),
+        PassProfile(changed(cell, pass_=Pass.BWD), Outcome(status=Status.OOM, reason="too large"), Roofline(10**12, 1e12, 10**9, 1.2, 0.3)),
+    ]
+    show_parts(Profile("mine on causal", passes).parts())
+    show_parts(Profile("mine on causal", passes[1:], "ncu was not found.").parts())
 
 
 def compare_busy(write: Write) -> None:
@@ -185,6 +208,13 @@ def mask(write: Write) -> None:
     assert main(["mask", "share_question", "--seqlen", "64"]) == 0
 
 
+def mask_limit(write: Write) -> None:
+    """With a dense speed in the records, without one, and of a block pattern."""
+    for words in (["causal_document", "--tiles", "128x128", "--device", "h200"], ["sliding_window", "--device", "a100", "--dtype", "fp32"]):
+        assert main(["mask", *words, "--seqlen", "32K", "--seed", "42", "--heads", "64:8"]) == 0
+    assert main(["mask", "uniform_block", "--seqlen", "2K", "--tiles", "64x96", "--heads", "4:2", "--device", "b200"]) == 0
+
+
 def ls(write: Write) -> None:
     """All but kernels and methods, of which other machines have others."""
     for words in ([], ["masks"], ["models"], ["suites"], ["distributions"], ["packings"]):
@@ -225,8 +255,24 @@ def calibrate(write: Write) -> None:
     assert main(["calibrate", "gloo", "--base", "cpu-gloo"]) == 0
 
 
-COMPARED = [ab, compare, compare_busy, compare_kernel, compare_history]
-VERBS = [recommend, recommend_code, *COMPARED, verify, run, plan, simulate, doctor, mask, ls, explain, journals, schema, calibrate]
+COMPARED = [ab, profile, compare, compare_busy, compare_kernel, compare_history]
+VERBS = [
+    recommend,
+    recommend_code,
+    *COMPARED,
+    verify,
+    run,
+    plan,
+    simulate,
+    doctor,
+    mask,
+    mask_limit,
+    ls,
+    explain,
+    journals,
+    schema,
+    calibrate,
+]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)

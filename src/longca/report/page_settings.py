@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from longca.report.looks import SIMULATED
 from longca.results.cells import Numbers, board_of, cells_of, dense_of, fastest_of, order_of, panels_of, peak_of, start_of
 from longca.results.frames import frame_of
 from longca.results.groups import Groups
 from longca.results.limits import Limits
-from longca.results.naming import Row
+from longca.results.naming import Row, simulated_on
 from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.record import NEVER_RAN
@@ -53,7 +52,7 @@ def _suffix(rows: Iterable[Row]) -> str:
     """What the names of all lines end with, where everything was simulated on one cluster."""
     clusters = {row.record.simulated for row in rows}
     (cluster, *others) = clusters
-    return f"{SIMULATED}{cluster}" if cluster and not others else ""
+    return simulated_on(cluster) if not others else ""
 
 
 def _failures(panels: Mapping[str, Sequence[Row]]) -> list[Data]:

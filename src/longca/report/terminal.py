@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from longca.compare import standing
 from longca.results.dense import DenseTimes
 from longca.results.groups import Group, Groups, groups_of
-from longca.results.metrics import median
 from longca.results.naming import Contest, Row
 from longca.results.points import grouped
 from longca.results.reading import Results
-from longca.results.summary import failures
+from longca.results.shown import Part
+from longca.results.summary import counts, failures
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
+from longca.text import plural
 
 
 def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Table]:
@@ -20,6 +22,12 @@ def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Ta
     groups = groups_of(results)
     stands = [table for kernel in own_kernels for table in standing.tables(groups, kernel)]
     return [table for table in (*fastest_tables(groups), *stands, failure_table(groups.rows)) if table.rows]
+
+
+def summary_parts(results: Results, own_kernels: Iterable[str] = ()) -> list[Part]:
+    """The tables, each followed by an empty line, and how many cells there are of each status."""
+    tables = [part for table in summary_tables(results, own_kernels) for part in (table, "")]
+    return [*tables, f"{plural(len(results.records), 'cell')}: {counts(results.records)}"]
 
 
 def fastest_tables(groups: Groups) -> list[Table]:

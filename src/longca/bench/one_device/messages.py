@@ -49,6 +49,7 @@ class WorkerJob(msgspec.Struct, kw_only=True):
     trial: TrialName | None = None  # in place of the check on the mask of the cells
     reference_grad: bool = True
     holds: bool = False  # keep the kernel prepared: the next job on these cells only times them again
+    traces: str | None = None  # the folder for traces of torch's profiler; None: nothing is profiled
     clock: ClockSettings = ClockSettings()
     quadratic: int | None = None  # longest sequence for memory in O(S²); None: any
     cache: str | None = None  # folder in which workers share references
@@ -75,10 +76,26 @@ class Provisional(msgspec.Struct, tag="provisional"):
     outcome: Outcome
 
 
+class Spent(msgspec.Struct):
+    """Where time goes: a GPU kernel, or an operation on a CPU, how often it runs in a call, and its milliseconds per call."""
+
+    name: str
+    count: float
+    ms: float
+
+
+class Profiled(msgspec.Struct, tag="profiled"):
+    """Where the time of one pass goes, and the file with the trace."""
+
+    pass_: Pass
+    spent: list[Spent]
+    trace: str
+
+
 class DeviceLost(msgspec.Struct, tag="device_lost"):
     """The device does not work any more in this process."""
 
     reason: str = ""
 
 
-Reply = Chosen | Answer | Provisional | DeviceLost
+Reply = Chosen | Answer | Provisional | Profiled | DeviceLost

@@ -9,7 +9,7 @@ import msgspec
 
 from longca import masks
 from longca.bench.one_device import job as jobs
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Offered, Offers, Provisional, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Offered, Offers, Profiled, Provisional, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import failure, to_message
 from longca.kernels import registry
@@ -48,7 +48,7 @@ class Worker:
         if session.device_lost:
             yield to_message(DeviceLost())
 
-    def _answers(self, job: WorkerJob) -> Iterator[Chosen | Answer]:
+    def _answers(self, job: WorkerJob) -> Iterator[Chosen | Answer | Profiled]:
         """One answer per pass, whatever happens."""
         self._session.configure(job)
         left = [cell.problem.pass_ for cell in job.cells]
