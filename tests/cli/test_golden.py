@@ -80,7 +80,7 @@ def recommend(write: Write) -> None:
         (0, [*causal, "--seqlen", "20K", "--pass", "fwd", "--head-dim", "64"]),
         (0, [*causal, "--seqlen", "8K", "--pass", "fwd", "--model", "mistral-7b"]),
         (0, [*many, "--cluster", "h100-ib"]),
-        (NO_RECORD, [*many, "--cluster", "a100-ib"]),
+        (NO_RECORD, many),
         (NO_RECORD, many),
         (NO_RECORD, [*causal, "--seqlen", "16K", "--exact", "--pass", "fwd"]),
         (NO_RECORD, [*causal, "--seqlen", "8K", "--pass", "fwd", "--dtype", "fp16", "--deterministic"]),
