@@ -53,6 +53,7 @@ def test_plan_has_the_first_of_the_packs(capsys: Captured) -> None:
     assert [(row["seed"], row["inside_bytes"] + row["between_bytes"]) for row in planned.rows] == [(0, sent["fwd", 0]), (0, sent["bwd", 0])]
 
 
+@pytest.mark.slow
 def test_less_memory_is_another_question() -> None:
     plenty, little = ask(), ask(memory="6MiB")
     assert plenty.best is not None
@@ -65,7 +66,7 @@ def test_records_that_are_given_answer_first(tmp_path: Path, capsys: Captured) -
     words = ["--gpus", "2", "--heads", "8:4", "--head-dim", "64", "--seqlen", "2K"]
     assert main(["simulate", *words, "--masks", "causal_document", "--methods", "ring_p2p", "--out", str(tmp_path / "sim")]) == 0
     assert ask(results=tmp_path / "sim").best.method == "ring_p2p"  # type: ignore[union-attr]
-    other = longca.recommend("causal", "2K", cluster="h100-ib", results=tmp_path / "sim", head_dim=64, **SHAPE)  # type: ignore[arg-type]
+    other = longca.recommend("full", "2K", cluster="h100-ib", results=tmp_path / "sim", head_dim=64, **SHAPE)  # type: ignore[arg-type]
     assert other.best is not None
     assert other.best.sources == ()
 
