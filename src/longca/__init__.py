@@ -14,14 +14,17 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
+    from longca.api.ab import ab
     from longca.api.calibrate import calibrate
     from longca.api.compare import compare, history
     from longca.api.doctor import doctor
     from longca.api.explain import explain
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
+    from longca.api.mask_limit import mask_limit
     from longca.api.plan import plan
     from longca.api.probe import probe
+    from longca.api.profile import profile
     from longca.api.recommend import best, recommend
     from longca.api.report import report
     from longca.api.run import run
@@ -38,14 +41,17 @@ if TYPE_CHECKING:
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
+    "longca.api.ab": ("ab",),
     "longca.api.calibrate": ("calibrate",),
     "longca.api.compare": ("compare", "history"),
     "longca.api.doctor": ("doctor",),
     "longca.api.explain": ("explain",),
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
+    "longca.api.mask_limit": ("mask_limit",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
+    "longca.api.profile": ("profile",),
     "longca.api.recommend": ("best", "recommend"),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
@@ -74,6 +80,7 @@ __all__ = [
     "Refused",
     "Unavailable",
     "Yes",
+    "ab",
     "attention",
     "best",
     "calibrate",
@@ -85,11 +92,13 @@ __all__ = [
     "kernel",
     "ls",
     "mask",
+    "mask_limit",
     "masks",
     "merge",
     "parallel",
     "plan",
     "probe",
+    "profile",
     "recommend",
     "report",
     "run",

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from longca import code_version
 from longca.errors import BadInput, Refused
+from longca.text import format_dims
 
 if TYPE_CHECKING:
     import torch
@@ -198,6 +200,9 @@ class Kernel(ABC):
     devices: tuple[str, ...] = ("cuda",)
     capability: tuple[int, int] = (8, 0)  # least compute capability on cuda
     most_capability: tuple[int, int] | None = None  # greatest compute capability; None: any
+    archs: tuple[str, ...] = ()  # the only GPUs that it is compiled for, such as ("sm90", "sm100"); empty: any
+    dtypes: tuple[str, ...] = ()  # the only ones that it takes; empty: any, unless `supports` refuses some
+    head_dims: Sequence[int] = ()  # the only head sizes that it takes; empty: any, unless `supports` refuses some
     variants: ClassVar[tuple[str, ...]] = ()
     layout: Layout = "LHD"
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
@@ -288,6 +293,15 @@ class Kernel(ABC):
             except PackageNotFoundError:
                 complete = False
         return numbers if complete else numbers | {name: code_version.of_path(path) for name, path in self.code_files().items()}
+
+
+def refuse_declared(kernel: Kernel, case: Case) -> No | None:
+    """Returns the refusal of a dtype or head size that is not among those that a kernel declares, or None."""
+    if kernel.dtypes and case.dtype not in kernel.dtypes:
+        return No(f"takes {', '.join(kernel.dtypes)}, not {case.dtype}")
+    if kernel.head_dims and not {case.head_dim, case.head_dim_v} <= set(kernel.head_dims):
+        return No(f"takes head size {', '.join(map(str, kernel.head_dims))}, not {format_dims(vars(case))}")
+    return None
 
 
 def refuse_shapes(case: Case, *, dtypes: tuple[str, ...], dims: Any, equal_dims: bool = False) -> No | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache, partial
+from os import PathLike, fspath
 from typing import Any, Literal, overload
 
 import torch
@@ -27,15 +28,15 @@ Asked = str | Kernel | type[Kernel] | None
 
 @overload
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked = ..., scale: float = ...,
-    softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked | PathLike[str] = ...,
+    scale: float = ..., softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
 ) -> torch.Tensor: ...  # fmt: skip
 
 
 @overload
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked = ..., scale: float = ...,
-    softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[True],
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked | PathLike[str] = ...,
+    scale: float = ..., softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[True],
 ) -> tuple[torch.Tensor, torch.Tensor]: ...  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def attention(
     v: torch.Tensor,
     mask: AnyMask | Sequence[AnyMask],
     *,
-    kernel: Asked = None,
+    kernel: Asked | PathLike[str] = None,
     scale: float = 0.0,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
@@ -55,16 +56,17 @@ def attention(
     """Returns the attention [Lq, Hq, Dv] of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable once.
 
     With a batch, q is [B, Lq, Hq, D] (k and v likewise), and `mask` is one mask for all entries or a list with one mask per entry. A batch
-    is one call of the kernel, in which entries are documents. `kernel` is a name or name:variant, a function decorated with
-    `@longca.kernel`, or a class derived from `longca.Kernel` or an object of it. If it does not support the call, an error states why;
-    it is never replaced. The default is `best`: for each pass the fastest installed kernel that supports the call, chosen from records or
-    by a short trial at the first call of its class.
+    is one call of the kernel, in which entries are documents. `kernel` is a name or name:variant, a plugin file with one kernel, a function
+    decorated with `@longca.kernel`, or a class derived from `longca.Kernel` or an object of it. If it does not support the call, an error
+    states why; it is never replaced. The default is `best`: for each pass the fastest installed kernel that supports the call, chosen from
+    records or by a short trial at the first call of its class.
 
     `scale` 0 means 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are extra logits in the
     denominator of the softmax; they get a gradient. With `return_lse` the result is (out, lse). lse [Hq, Lq], or [B, Hq, Lq], is the
     natural log of the denominator, sinks included; it has no gradient. Under autocast, q, k and v are cast as torch's attention casts them.
     """
     q, k, v = autocast_tensors(q, k, v)
+    kernel = fspath(kernel) if isinstance(kernel, PathLike) else kernel
     if torch.compiler.is_compiling():
         from longca.kernels.operator import compiled_attention
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 from longca.errors import BadInput, Refused
-from longca.kernels.base import Answer, Attention, AutogradAttention, BackwardKind, Case, Kernel, Layout, No, SinkSupport, Yes
+from longca.kernels.base import BYTES, Answer, Attention, AutogradAttention, BackwardKind, Case, Kernel, Layout, No, SinkSupport, Yes
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 Lowering = Callable[["AnyMask", Case], Any]
 CHOICES = {"layout": get_args(Layout), "backward": get_args(BackwardKind), "sinks": get_args(SinkSupport)}
-LISTS = ("devices", "variants", "modules", "own_files")
+LISTS = ("devices", "variants", "modules", "own_files", "dtypes", "archs")
+ARCH = re.compile(r"sm_?(\d{2,3})[af]?")  # sm90, sm_90 and sm_90a are one
 DEVICES = ("cpu", "cuda")
 ARGUMENTS = ("q", "k", "v", "mask", "scale")  # of the function of a kernel, in this order
 
@@ -35,6 +37,9 @@ def kernel(
     differentiable: bool = ...,
     gives_lse: bool = ...,
     own_files: tuple[str, ...] = ...,
+    dtypes: tuple[str, ...] = ...,
+    head_dims: Sequence[int] = ...,
+    archs: tuple[str, ...] = ...,
 ) -> Callable[[Callable[..., Any]], type[Kernel]]: ...
 
 
@@ -49,6 +54,9 @@ def kernel(
     differentiable: bool = True,
     gives_lse: bool = False,
     own_files: tuple[str, ...] = (),
+    dtypes: tuple[str, ...] = (),
+    head_dims: Sequence[int] = (),
+    archs: tuple[str, ...] = (),
 ) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
     """Makes a kernel of `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)`. Returns a class derived from `longca.Kernel`,
     which `longca.attention(..., kernel=...)` takes; called with tensors, it still is the function.
@@ -59,7 +67,9 @@ def kernel(
     `lower(mask, case)` converts the mask; the function gets its result in place of the mask. It runs once, outside the timed region, and
     may raise `longca.Refused("reason")`. Without it, the function gets the mask itself. The backward is torch's autograd. `gives_lse`
     declares that the function always returns (out, lse), which the rings of context parallelism need. `own_files` names files next to this
-    one that are part of the kernel but are not imported, such as kernel.cu. Without settings, write `@longca.kernel`.
+    one that are part of the kernel but are not imported, such as kernel.cu. `dtypes`, `head_dims` and `archs` declare limits, such as
+    ("bf16",), (64, 128) and ("sm90",): other calls are refused, and `longca verify` checks what they allow. Without settings, write
+    `@longca.kernel`.
     """
     if lower is not None and not callable(lower):
         raise BadInput(f"lower must be a function of (mask, case), not {lower!r}; leave it out, and the kernel gets the mask itself.")
@@ -82,7 +92,7 @@ def kernel(
                 try:
                     lower(mask, case)
                 except Refused as refused:
-                    return No(f"cannot take this mask: {str(refused).rstrip('.')}")
+                    return No(f"refuses this: {str(refused).rstrip('.')}")
                 return Yes("lowered")
 
             def prepare(self, mask: AnyMask, case: Case) -> Attention:
@@ -91,6 +101,7 @@ def kernel(
 
         FunctionKernel.name, FunctionKernel.devices, FunctionKernel.layout = kernel_name, devices, layout
         FunctionKernel.capability, FunctionKernel.gives_lse, FunctionKernel.own_files = (0, 0), kernel_lse, own_files
+        FunctionKernel.dtypes, FunctionKernel.head_dims, FunctionKernel.archs = dtypes, head_dims, archs
         FunctionKernel.takes_softcap, FunctionKernel.sinks = "softcap" in declared, "native" if "sinks" in declared else "no"
         FunctionKernel.backward = "autograd" if differentiable else "none"
         FunctionKernel.__module__, FunctionKernel.__qualname__ = function.__module__, function.__qualname__
@@ -129,6 +140,13 @@ def refuse_settings(kernel: type[Kernel]) -> None:
             raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be a tuple of strings, such as ('a',).")
     if odd := [device for device in _entries(kernel.devices) if device not in DEVICES]:
         raise BadInput(f"the kernel {kernel.name!r} is for the device {odd[0]!r}; known are {' and '.join(DEVICES)}.")
+    if odd := [dtype for dtype in _entries(kernel.dtypes) if dtype not in BYTES]:
+        raise BadInput(f"the kernel {kernel.name!r} is for the dtype {odd[0]!r}; known are {', '.join(BYTES)}.")
+    if odd := [arch for arch in _entries(kernel.archs) if not ARCH.fullmatch(arch)]:
+        raise BadInput(f"the kernel {kernel.name!r} is for the GPU {odd[0]!r}; write compute capability 9.0 as 'sm90'.")
+    sizes = kernel.head_dims
+    if not isinstance(sizes, Sequence | property) or not all(isinstance(size, int) and size > 0 for size in _entries(sizes)):
+        raise BadInput(f"the kernel {kernel.name!r} has head_dims = {sizes!r}; it must be a tuple of whole numbers, such as (64, 128).")
     least = kernel.capability
     if not (isinstance(least, tuple) and len(least) == 2 and all(isinstance(number, int) for number in least)):
         raise BadInput(f"the kernel {kernel.name!r} has capability = {least!r}; it must be two whole numbers, such as (9, 0).")
@@ -136,7 +154,12 @@ def refuse_settings(kernel: type[Kernel]) -> None:
 
 def _entries(value: object) -> Iterable[Any]:
     """Returns the entries of a list; none of a property, which only an instance can evaluate."""
-    return value if isinstance(value, tuple | list) else ()
+    return value if isinstance(value, tuple | list | range) else ()
+
+
+def arch_name(arch: str) -> str:
+    """Returns how LongCA writes an architecture: without an underscore, and without the letter of its own instructions."""
+    return ARCH.sub(r"sm\1", arch)
 
 
 class _FunctionAttention(AutogradAttention):

@@ -18,8 +18,8 @@ from uuid import uuid4
 from longca import code_version, devices
 from longca.errors import BadInput, LongcaError, Refused, Unavailable, unknown
 from longca.kernels import backends
-from longca.kernels.base import Answer, Case, CompileCache, Kernel, No, Prepared, Yes
-from longca.kernels.plugin import refuse_settings
+from longca.kernels.base import Answer, Case, CompileCache, Kernel, No, Prepared, Yes, refuse_declared
+from longca.kernels.plugin import arch_name, refuse_settings
 from longca.masks import AnyMask
 from longca.masks.own import of_module
 from longca.plugins import (
@@ -33,6 +33,7 @@ from longca.plugins import (
     refuse_taken,
     refuse_twice,
 )
+from longca.text import plural
 
 _plugins: dict[str, type[Kernel]] = {}
 _lent: dict[str, Kernel | type[Kernel]] = {}  # kernels that a caller of the Python API gave as objects, while it runs
@@ -211,6 +212,9 @@ def available(kernel: Kernel, device: str) -> Answer:
 def _refuse_capability(kernel: Kernel) -> str:
     """Returns why the first GPU does not have the compute capability that a kernel needs; empty where it does."""
     least, most, present = kernel.capability, kernel.most_capability, devices.capability()
+    here = f"sm{present[0]}{present[1]}"
+    if kernel.archs and here not in map(arch_name, kernel.archs):
+        return f"is compiled for {', '.join(kernel.archs)}, and this device is {here}"
     if least <= present and (most is None or present <= most):
         return ""
     written = {number: ".".join(map(str, number)) for number in (least, most, present) if number is not None}
@@ -252,10 +256,26 @@ def compile_caches() -> dict[str, CompileCache]:
 
 def choices(asked: str | Kernel | type[Kernel]) -> list[Kernel]:
     """Returns the variants that a label, a class or an instance may stand for, best first."""
+    if isinstance(asked, str) and is_file(asked):
+        asked = _only_kernel(asked)
     kernel = get(asked) if isinstance(asked, str) else _instance(asked)
     if kernel.variant or not kernel.variants:
         return [kernel]
     return [type(kernel)(variant) for variant in kernel.variants]
+
+
+def is_file(asked: str) -> bool:
+    """Whether a text stands for a plugin file, and not for the name of a kernel."""
+    return asked.endswith(".py") or "/" in asked
+
+
+@cache  # a process runs what it imported, and not a later edit
+def _only_kernel(path: str) -> str:
+    """Returns the name of a plugin file's only kernel."""
+    names = load_plugin(path)
+    if len(names) != 1:
+        raise BadInput(f"{path} has {plural(len(names), 'kernel')}{': ' if names else ''}{', '.join(names)}; give the name of one.")
+    return names[0]
 
 
 def _instance(asked: Kernel | type[Kernel]) -> Kernel:
@@ -268,7 +288,7 @@ def _instance(asked: Kernel | type[Kernel]) -> Kernel:
 def refuse_no_kernel(asked: object) -> None:
     """Raises BadInput for what is neither a name, a kernel class nor an instance of one."""
     if not isinstance(asked, str | Kernel) and not (isinstance(asked, type) and issubclass(asked, Kernel)):
-        kinds = "a name such as 'sdpa', a function decorated with @longca.kernel, or a class derived from longca.Kernel or an object of one"
+        kinds = "a name such as 'sdpa', a plugin file, a function decorated with @longca.kernel, or a class or object of longca.Kernel"
         raise BadInput(f"kernel must be {kinds}, not {asked!r}.")
 
 
@@ -298,7 +318,7 @@ def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
         return No(f"needs a finite softmax scale, not {case.scale}")
     if case.scale < 0 and not kernel.takes_negative_scale:
         return No(f"needs a positive softmax scale, not {case.scale}")
-    if (refusal := _refuse_softcap_and_sinks(kernel, case)) is not None:
+    if (refusal := refuse_declared(kernel, case)) is not None or (refusal := _refuse_softcap_and_sinks(kernel, case)) is not None:
         return refusal
     if case.partial_backward and kernel.backward != "functional":
         return No("cannot start its backward from another call's out and lse, as a ring needs")

@@ -51,16 +51,16 @@ def _plugins(choice: Choice) -> list[str]:
     return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
 
 
-def _tensors(problem: Problem, tokens: str, device: str) -> list[str]:
+def _tensors(problem: Problem, tokens: str, kind: str) -> list[str]:
     grad = "" if problem.pass_ is Pass.FWD else ", requires_grad=True"
-    options = f"dtype=torch.{DTYPES[problem.dtype]}, device={device}{grad}"
+    options = f'dtype=torch.{DTYPES[problem.dtype]}, device="{kind}"{grad}'
     shapes = {
         "q": (problem.heads_q, problem.head_dim),
         "k": (problem.heads_kv, problem.head_dim),
         "v": (problem.heads_kv, problem.head_dim_v),
     }
     lines = [f"{name} = torch.randn({tokens}, {heads}, {size}, {options})" for name, (heads, size) in shapes.items()]
-    sinks = f"sinks = torch.randn({problem.heads_q}, device={device}{grad})  # one learned logit per query head"
+    sinks = f'sinks = torch.randn({problem.heads_q}, device="{kind}"{grad})  # one learned logit per query head'
     return [*lines, sinks] if problem.sinks else lines
 
 
@@ -87,7 +87,7 @@ def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
     problem = answer.question.problem
     kernel, comment = _kernel(choice, answer.nearest is not None)
     option = _extras(problem) + (", deterministic=True" if problem.deterministic else "")
-    tensors = _tensors(problem, str(problem.seqlen), f'"{kind}"')
+    tensors = _tensors(problem, str(problem.seqlen), kind)
     by_rule = problem.source != "random"  # q and k select the blocks
     selecting = "q, k" if problem.pass_ is Pass.FWD else "q.detach(), k.detach()"
     selected = f'mask = from_tensors({selecting}, "{problem.mask}", "{problem.source}"{_arguments(dict(problem.params))})'
@@ -125,7 +125,6 @@ def _launch(ranks: int, most: int) -> str:
 def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
     problem = question.problem
     by_rule = problem.source != "random"
-    device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
     size = problem.head_dim if problem.head_dim == problem.head_dim_v else (problem.head_dim, problem.head_dim_v)
     options = f'method="{choice.method}", grid="{choice.grid}", kernel="{choice.kernel}"'
     options += f", options=dict({choice.options})" if choice.options else ""
@@ -147,7 +146,7 @@ def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
         _selected_by_seed(problem, choice.sources[0].record.problem.seed) if by_rule else _mask(question, choice),
         f"plan = parallel.Group().plan(mask, heads=({problem.heads_q}, {problem.heads_kv}), head_dim={size}, {options})",
         f"tokens = plan.shard(torch.arange({problem.seqlen}))  # of this rank; your own: plan.shard(batch) with ids, positions and labels",
-        *_tensors(problem, "len(tokens)", device),
+        *_tensors(problem, "len(tokens)", kind),
         f"out = plan.attention(q, k, v{_extras(problem)})  # [tokens of this rank, query heads, head size]",
         *_backward(problem),
         "dist.destroy_process_group()",

@@ -321,3 +321,23 @@ def test_quadratic_memory_stops_at_a_length_with_what_it_would_take(label: str, 
     job_module.refuse_quadratic(kernel, mask, case, 1024)
     job_module.refuse_quadratic(kernel, mask, case, None)
     job_module.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
+
+
+def test_a_held_kernel_is_prepared_once_and_checked_in_each_turn(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, prepared, broken = cells(Pass.FWD, Pass.BWD), [], []
+    prepare, plain = registry.prepare, torch_attention._Plain.forward
+    monkeypatch.setattr(registry, "prepare", lambda *given: prepared.append(1) or prepare(*given))
+    monkeypatch.setattr(torch_attention._Plain, "forward", lambda *given: [x * (0.9 if broken else 1) for x in plain(*given)])
+
+    def turn() -> list[Status]:
+        job = WorkerJob(cells=asked, digest=asked[0].problem.build_mask().digest, clock=QUICK, holds=True)
+        return [reply.outcome.status for reply in job_module.run(job, session) if isinstance(reply, Answer)]
+
+    assert turn() == turn() == turn() == [Status.OK] * 2
+    made = len(prepared)
+    broken.append(1)
+    assert turn()[0] is Status.WRONG
+    session.end_problem()
+    broken.clear()
+    assert turn() == [Status.OK] * 2
+    assert len(prepared) > made
