@@ -153,18 +153,22 @@ def cut_keys(old: Bands, start: Ints, end: Ints) -> Bands:
     pieces = old.part(band, row, np.where(is_last, old.q1[band], following))
     pieces = pieces.take(pieces.height > 0)
 
-    kept_before = np.append(0, np.cumsum(end - start))
-
     def renumber(key: Ints) -> tuple[Ints, Ints]:
         index = np.searchsorted(start, key, side="right")  # ranges that start at or before this key
-        padded_start, padded_end = np.append(0, start), np.append(0, end)
-        inside = (index > 0) & (key < padded_end[index])
-        number = np.where(inside, kept_before[np.maximum(index - 1, 0)] + key - padded_start[index], kept_before[index])
-        return number, inside.astype(np.int64)
+        inside = (index > 0) & (key < np.append(0, end)[index])
+        return tokens_before(start, end, key), inside.astype(np.int64)
 
     lo, lo_moves = renumber(pieces.lo)
     hi, hi_moves = renumber(pieces.hi)
     return without_empty_rows(pieces._replace(lo=lo, a=pieces.a * lo_moves, hi=hi, b=pieces.b * hi_moves))
+
+
+def tokens_before(start: Ints, end: Ints, points: Ints) -> Ints:
+    """How many tokens of sorted ranges [start, end) lie before each point."""
+    before = np.append(0, np.cumsum(end - start))
+    index = np.searchsorted(start, points, side="right")
+    inside = np.minimum(points - np.append(0, start)[index], np.append(0, end - start)[index])
+    return np.asarray(before[np.maximum(index - 1, 0)] + np.where(index > 0, inside, 0), np.int64)
 
 
 def clipped(old: Bands, lo: Ints, hi: Ints) -> Bands:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longca.errors import BadInput, Refused
-from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_rows, spread
+from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_rows, spread, tokens_before
 from longca.masks.handle import Handled
 from longca.masks.mask import Mask, Shards
 from longca.masks.tiles import TileLists
@@ -226,21 +226,13 @@ def _stacked(lists: list[TileLists]) -> TileLists:
     )
 
 
-def _kept_before(points: Ints, start: Ints, end: Ints) -> Ints:
-    """How many tokens of the ranges lie before each point."""
-    before = np.append(0, np.cumsum(end - start))
-    index = np.searchsorted(start, points, side="right")
-    inside = np.minimum(points - np.append(0, start)[index], np.append(0, end - start)[index])
-    return np.asarray(before[np.maximum(index - 1, 0)] + np.where(index > 0, inside, 0), np.int64)
-
-
 def _cut(edges: Ints, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    moved = _kept_before(edges, start, end)
+    moved = tokens_before(start, end, edges)
     alive = np.diff(moved) > 0
     return np.append(0, moved[1:][alive]), alive
 
 
 def _shares(edges: Ints, shards: Shards, limit: int, what: str) -> Ints:
     """How many tokens of each block each shard holds, [shards, blocks]."""
-    counts = [np.diff(_kept_before(edges, *as_ranges(shard, limit, what))) for shard in shards]
+    counts = [np.diff(tokens_before(*as_ranges(shard, limit, what), edges)) for shard in shards]
     return np.array(counts, np.int64).reshape(len(counts), len(edges) - 1)

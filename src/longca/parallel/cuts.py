@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longca.masks import AnyMask, Mask
-from longca.masks.bands import Ints, as_ranges, cut_rows
+from longca.masks.bands import Ints, as_ranges, cut_rows, tokens_before
 from longca.masks.tiles import per_row_tile
 from longca.parallel.ranges import Ranges, Shards, cut, joined, seen_keys
 
@@ -87,16 +87,6 @@ class Cuts:
 cuts_of: Callable[[Mask, Shards, Shards], Cuts] = once_for_all_ranks(Cuts)
 
 
-def _before(shard: Ranges, points: Ints) -> Ints:
-    """How many tokens of a shard lie before each point."""
-    if not len(shard):
-        return np.zeros(len(points), np.int64)
-    start, length = shard[:, 0], shard[:, 1] - shard[:, 0]
-    index = np.searchsorted(start, points, side="right") - 1
-    inside = np.minimum(points - start[index], length[index])
-    return np.where(index < 0, 0, (np.cumsum(length) - length)[index] + inside)
-
-
 def _reach(seen: Sequence[Ranges], shards: Shards) -> Ints:
     """[len(seen), len(shards), 2]: the first and the last + 1 token of each shard, in its own numbers, that lies in each set of ranges."""
     reach = np.zeros((len(seen), len(shards), 2), np.int64)
@@ -109,7 +99,7 @@ def _reach(seen: Sequence[Ranges], shards: Shards) -> Ints:
     sorted_points = points.ravel()[order]
     number = np.empty(len(order), np.int64)
     for column, shard in enumerate(shards):
-        number[order] = _before(shard, sorted_points)
+        number[order] = tokens_before(shard[:, 0], shard[:, 1], sorted_points)
         start, end = number.reshape(-1, 2).T
         empty = end <= start
         most = np.iinfo(np.int64).max
@@ -135,7 +125,7 @@ def _tiles(mask: Mask, row_shards: Shards, key_shards: Shards) -> Ints:
     sorted_points, place = points.ravel()[order], np.empty(2 * len(points), np.int64)
     touched = np.zeros((len(row_shards), len(key_shards)), np.int64)
     for column, shard in enumerate(key_shards):
-        place[order] = _before(shard, sorted_points)
+        place[order] = tokens_before(shard[:, 0], shard[:, 1], sorted_points)
         touched[:, column] = _touched(owner, tile, place.reshape(-1, 2), len(row_shards))
     return touched
 

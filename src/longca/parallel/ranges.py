@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longca.masks import AnyMask, Mask
-from longca.masks.bands import spread
+from longca.masks.bands import spread, tokens_before
 
 Ranges = NDArray[np.int64]
 Shards = tuple[Ranges, ...]  # the tokens of each rank
@@ -61,10 +61,7 @@ def part(ranges: Ranges, first: int, last: int) -> Ranges:
 
 def positions(inside: Ranges, of: Ranges) -> NDArray[np.int64]:
     """Where the tokens of `inside` stand among the tokens of `of`, which holds them all."""
-    before = np.append(0, np.cumsum(of[:, 1] - of[:, 0]))
-    token = tokens(inside)
-    index = np.searchsorted(of[:, 0], token, side="right") - 1
-    return np.asarray(before[index] + token - of[index, 0], np.int64)
+    return tokens_before(of[:, 0], of[:, 1], tokens(inside))
 
 
 def cut(mask: AnyMask, rows: Ranges, keys: Ranges) -> AnyMask:
