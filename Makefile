@@ -31,11 +31,10 @@ test-all: test  ## everything: what `test` runs, and the slow tests it leaves ou
 
 # a folder of its own, without what these packages need besides: the examples do not use it
 FRAMEWORKS := .venv/frameworks
-frameworks: $(READY)  ## the examples for torchtitan and Megatron-Core, with these packages from PyPI
+frameworks: $(READY)  ## the examples for transformers' Trainer, torchtitan and Megatron-Core, with these packages from PyPI
 	$(BIN)/python -m pip install -q -c constraints.txt --no-deps --upgrade --target $(FRAMEWORKS) \
-	  torchtitan megatron-core docstring_parser einops shtab spmd_types torchdata typeguard tyro
-	PYTHONPATH=$(FRAMEWORKS) $(BIN)/python -W ignore examples/torchtitan_attention.py
-	PYTHONPATH=$(FRAMEWORKS) $(BIN)/python -W ignore examples/megatron_core.py
+	  torchtitan megatron-core accelerate docstring_parser einops psutil shtab spmd_types torchdata typeguard tyro
+	PYTHONPATH=$(FRAMEWORKS) $(BIN)/python -m pytest -q tests/integrations/test_examples.py
 
 PEERS := .venv/peers
 peers: $(READY)  ## the tests of other projects' context parallelism, with these packages from PyPI

@@ -6,10 +6,10 @@
 All kernels run on the same numbers in one process, in turns, so that they see the same clock and temperature of the device. In each turn
 the time of the fastest other kernel is divided by that of `best`; the ratio is the median of that: 1 is equal. It counts as reached at .98,
 or where the interval of the median, of which at most 2 % count, reaches that. Results are not checked here: `longca verify --kernels best`
-does that. Trials that `best` makes, or finds in its cache, come before the samples; --fresh forgets the cache. Lengths run from short to
-long. A kernel that took over 1.5 times as long as the fastest in a pass is not timed in it at the next length on that mask. The last line
-says whether `best` was never under .98; the exit code is 1 where it was. --stop-after ends after some seconds; with --out a later call goes
-on where this one stopped.
+does that. Trials that `best` makes come before the samples; --fresh ignores what `longca tune` measured. Lengths run from short to long. A
+kernel that took over 1.5 times as long as the fastest in a pass is not timed in it at the next length on that mask. The last line says
+whether `best` was never under .98; the exit code is 1 where it was. --stop-after ends after some seconds; with --out a later call goes on
+where this one stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from longca.bench.one_device.compiled_code import keep_on_disk
 from longca.errors import LongcaError, Refused
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel, Yes
-from longca.kernels.choice.clocks import Clock, clock_for
+from longca.kernels.choice._clocks import Clock, clock_for
 from longca.kernels.inputs import Inputs, make
 from longca.masks import AnyMask
 from longca.text import format_size, parse_dims, parse_heads, parse_size
@@ -211,7 +211,7 @@ def main() -> int:
     parser.add_argument("--warmup", type=float, default=0.2, metavar="S", help="seconds per mask and pass")
     parser.add_argument("--budget", type=float, default=1.0, metavar="S", help="seconds of samples per mask and pass")
     parser.add_argument("--quadratic", type=parse_size, default=QUADRATIC, help="longest sequence of kernels with memory for every pair")
-    parser.add_argument("--fresh", action="store_true", help="forget earlier trials of best")
+    parser.add_argument("--fresh", action="store_true", help="ignore what `longca tune` measured")
     parser.add_argument("--out", type=Path, help="write the rows as JSON lines")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S", help="begin no mask after so many seconds")
     args = parser.parse_args()

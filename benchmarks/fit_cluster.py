@@ -1,35 +1,42 @@
-"""Fits the compute constants of h100-ib to the published figures of full and causal masks on 8 GPUs, and prints them.
+"""Fits the compute constants of a cluster to published figures on 8 GPUs, and prints them.
 
-    PYTHONPATH=src python benchmarks/fit_cluster.py
+    PYTHONPATH=src python benchmarks/fit_cluster.py h100-ib     # all four, to full and causal masks
+    PYTHONPATH=src python benchmarks/fit_cluster.py b200-ib     # the two speeds of attention, to full masks
 
-Run it again when a method's program or the model changes, put what it prints into src/longca/clusters/h100-ib.toml, and look at
-`longca simulate --validate`.
+All other figures are for checking. Run it again when a method's program or the model changes, put what it prints into the cluster's file,
+and run `python benchmarks/simulate_errors.py`.
 """
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+import sys
 
-from longca.simulate import validate
-from longca.simulate.cluster import Cluster, find
+from longca.simulate.cluster import Cluster, constant, find
 from longca.simulate.fit import fitted
+from longca.simulate.published import points_of, published, recordings, speeds_of
 
-FITTED = ("compute.forward_tflops", "compute.backward_tflops", "compute.memory_gb_s", "compute.host_us")
+SPEEDS = ("compute.forward_tflops", "compute.backward_tflops")
+FITTED = {
+    "h100-ib": (("full", "causal"), (*SPEEDS, "compute.memory_gb_s", "compute.host_us")),
+    "b200-ib": (("full",), SPEEDS),
+}
 
 
-def main() -> None:
-    figures = validate.published()
-    fewest = replace(figures, gpus=figures.gpus[:1])
-    recordings = list(validate.recordings(fewest, validate.DENSE))
+def main(name: str) -> None:
+    masks, names = FITTED[name]
+    figures, (_, cluster) = published(name), find(name)
+    recorded = list(recordings(figures, masks, figures.gpus[:1]))
 
-    def ratios(cluster: Cluster) -> list[float]:
-        return [point.predicted / point.published for point in validate.points_of(fewest, validate.speeds_of(cluster, recordings))]
+    def ratios(trial: Cluster) -> list[float]:
+        predicted = {}
+        for method, mask, programs in recorded:
+            predicted |= speeds_of(trial, mask, [(method, programs)])
+        return [point.predicted / point.published for point in points_of(figures, predicted)]
 
-    _, cluster = find("h100-ib")
-    found = fitted(cluster, {name: validate.constant(cluster, name) for name in FITTED}, ratios)
-    for name in FITTED:
-        print(f"{name} = {validate.constant(found, name):g}")
+    found = fitted(cluster, {name: constant(cluster, name) for name in names}, ratios)
+    for fitted_name in names:
+        print(f"{fitted_name} = {constant(found, fitted_name):g}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -3,21 +3,17 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
 
 from longca.bench.one_device import level, workers
-from longca.bench.one_device.messages import Hello, Reply
+from longca.bench.one_device.in_process import InProcess
+from longca.bench.one_device.messages import Hello, Reply, WorkerJob
 from longca.bench.one_device.worker import Worker
-from longca.kernels import registry
+from longca.kernels import discovery
 from longca.results.settings import Limits
-
-
-def sent(message: Any) -> Any:
-    """A message as the other side gets it."""
-    return msgspec.json.decode(msgspec.json.encode(message))
 
 
 @contextmanager
@@ -30,48 +26,29 @@ def workers_in_process() -> Iterator[None]:
         yield
 
 
-class InProcessWorker:
-    """As much of a `Child` as a run needs. It has no deadlines and no bound of memory; what the kernel prints is not kept apart."""
+class InProcessWorker(InProcess):
+    """Loads plugins that the run does not see, as a process of its own does."""
 
     def __init__(self, limits: Limits, hello: Hello) -> None:
         self._plugins: dict[str, Any] = {}
         with self._own_plugins():
-            self._worker = Worker(sent(hello), lambda message: None, own_process=False)
-        self.ready = self._worker.ready
+            super().__init__(limits, hello)
 
     @contextmanager
     def _own_plugins(self) -> Iterator[None]:
-        """Plugins are loaded in workers alone: the run does not see them."""
-        registry._plugins, others = self._plugins, registry._plugins
+        discovery._plugins, others = self._plugins, discovery._plugins
         try:
             yield
         finally:
-            registry._plugins = others
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def wait_ready(self) -> Any:
-        return self.ready
+            discovery._plugins = others
 
     def run(self, job: Any) -> Iterator[Any]:
-        replies = self._worker.handle(sent(job))
-        while True:
-            with self._own_plugins():
-                reply = next(replies, None)
-            if reply is None:
-                return
-            yield msgspec.convert(sent(reply), Reply)
+        with self._own_plugins():
+            replies = list(super().run(job))
+        yield from replies
 
-    def take_seconds(self) -> dict[str, float]:
-        return {}
 
-    def take_output(self) -> str:
-        return ""
-
-    def end(self) -> None: ...
-
-    def close(self) -> None: ...
+def replies_to(job: WorkerJob, worker: Worker | None = None) -> list[Reply]:
+    """What a worker answers to a job, as the run gets it."""
+    worker = worker or Worker({"device": "cpu"}, lambda message: None)
+    return [msgspec.convert(reply, Reply) for reply in worker.handle(msgspec.json.decode(msgspec.json.encode(job)))]  # type: ignore[arg-type]

@@ -142,9 +142,11 @@ def indices(ranges: list[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def band_pairs(band: tuple[int, ...], rows: int, keys: int) -> Dense | None:
-    """The pairs of one band (q0, q1, lo, a, hi, b), or None where it leaves the mask."""
+    """The pairs of one band (q0, q1, lo, a, hi, b), or None where it leaves the mask, or ends before it starts in every row."""
     q0, q1, lo, a, hi, b = band
     dense = np.zeros((rows, keys), bool)
+    if q0 < q1 and all(hi + b * i < lo + a * i for i in range(q1 - q0)):
+        return None
     for i in range(q0, q1):
         start, end = lo + a * (i - q0), hi + b * (i - q0)
         if start < end:

@@ -26,10 +26,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.
     program.chmod(program.stat().st_mode | stat.S_IEXEC)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for cached in (devices.gpus, environment.device_model):
+    for cached in (devices.gpus, devices.model):
         cached.cache_clear()
     yield monkeypatch
-    for cached in (devices.gpus, environment.device_model):
+    for cached in (devices.gpus, devices.model):
         cached.cache_clear()
 
 
@@ -63,7 +63,7 @@ def test_only_visible_gpus_count(machine: pytest.MonkeyPatch, setting: str | Non
 def test_everything_that_is_said_of_the_device_is_of_the_first_visible_one(machine: pytest.MonkeyPatch) -> None:
     machine.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     assert (devices.title(), devices.capability(), devices.kind()) == ("NVIDIA A100", (8, 0), "cuda")
-    assert environment.device_model("cuda") == "NVIDIA A100"
+    assert devices.model("cuda") == "NVIDIA A100"
     machine_description = environment.describe("cuda", Suite())
     assert (machine_description.device, machine_description.gpus, machine_description.gpu_memory_mib) == ("NVIDIA A100", 2, "40960")
     assert ranks_of(Suite(), "cuda") == 2

@@ -10,7 +10,7 @@ import gzip
 
 import msgspec
 
-from longca.kernels.choice.measured import FILE
+from longca.kernels.choice.records import SHIPPED
 from longca.recommend.shipped import load
 from longca.results.choices import table
 
@@ -20,8 +20,8 @@ def main() -> None:
     parser.add_argument("journals", nargs="*", help="folders; the shipped journals unless given")
     args = parser.parse_args()
     entries = table(load(args.journals or None))
-    FILE.write_bytes(gzip.compress(msgspec.json.encode(entries), mtime=0))
-    print(f"wrote {len(entries)} entries to {FILE}")
+    SHIPPED.write_bytes(gzip.compress(msgspec.json.encode(entries), mtime=0))
+    print(f"wrote {len(entries)} entries to {SHIPPED}")
 
 
 if __name__ == "__main__":

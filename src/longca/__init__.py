@@ -14,19 +14,24 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
+    from longca.api.ab import ab
     from longca.api.calibrate import calibrate
     from longca.api.compare import compare, history
     from longca.api.doctor import doctor
     from longca.api.explain import explain
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
+    from longca.api.mask_limit import mask_limit
+    from longca.api.numerics import numerics
     from longca.api.plan import plan
     from longca.api.probe import probe
+    from longca.api.profile import profile
     from longca.api.recommend import best, recommend
     from longca.api.report import report
     from longca.api.run import run
     from longca.api.show_mask import show_mask
     from longca.api.simulate import simulate, validate_simulation
+    from longca.api.tune import tune
     from longca.api.verify import verify
     from longca.api.verify_cp import verify_cp
     from longca.errors import BadInput, LongcaError, Refused, Unavailable
@@ -37,19 +42,24 @@ if TYPE_CHECKING:
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
+    "longca.api.ab": ("ab",),
     "longca.api.calibrate": ("calibrate",),
     "longca.api.compare": ("compare", "history"),
     "longca.api.doctor": ("doctor",),
     "longca.api.explain": ("explain",),
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
+    "longca.api.mask_limit": ("mask_limit",),
+    "longca.api.numerics": ("numerics",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
+    "longca.api.profile": ("profile",),
     "longca.api.recommend": ("best", "recommend"),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
     "longca.api.show_mask": ("show_mask",),
     "longca.api.simulate": ("simulate", "validate_simulation"),
+    "longca.api.tune": ("tune",),
     "longca.api.verify": ("verify",),
     "longca.api.verify_cp": ("verify_cp",),
     "longca.errors": ("BadInput", "LongcaError", "Refused", "Unavailable"),
@@ -72,6 +82,7 @@ __all__ = [
     "Refused",
     "Unavailable",
     "Yes",
+    "ab",
     "attention",
     "best",
     "calibrate",
@@ -83,11 +94,14 @@ __all__ = [
     "kernel",
     "ls",
     "mask",
+    "mask_limit",
     "masks",
     "merge",
+    "numerics",
     "parallel",
     "plan",
     "probe",
+    "profile",
     "recommend",
     "report",
     "run",
@@ -96,6 +110,7 @@ __all__ = [
     "simulate",
     "submit",
     "testing",
+    "tune",
     "validate_simulation",
     "verify",
     "verify_cp",
@@ -115,8 +130,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The type of this module. `longca.compare`, `longca.probe`, `longca.recommend`, `longca.report` and `longca.simulate` are functions,
-    and rooms of the package have the same names: the import system must not put a room in the place of a function."""
+    """The type of this module. Some rooms, such as `longca.compare` and `longca.probe`, have the name of a function: importing one of
+    their modules does not put the room in the place of the function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

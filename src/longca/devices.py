@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 from longca.errors import Unavailable
 
@@ -87,3 +89,16 @@ def memory(device: str) -> int:
 def title() -> str:
     """Returns the name of the first GPU, or "CPU"."""
     return gpus()[0]["name"] if gpus() else "CPU"
+
+
+@cache
+def model(device: str) -> str:
+    """Returns the name of the GPU or of the CPU, which two machines must share for their times to be the same measurement."""
+    if device == "cuda":
+        return title()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

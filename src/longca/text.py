@@ -112,6 +112,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def part_of(count: int, total: int, noun: str) -> str:
+    """'1 of 3 cells is', '2 of 3 cells are'."""
+    return f"{count} of {plural(total, noun)} {'is' if count == 1 else 'are'}"
+
+
 def format_lead(ratio: float) -> str:
     """How far one kernel is ahead of another that takes `ratio` times as long: '6 % ahead of', '4.0 times as fast as'."""
     percent = round(100 * (ratio - 1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longca.bench.run.environment import device_model
+from longca import devices
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 BLOCKS = re.compile(r"```python\n(.*?)```\n```\n(.*?)```", re.DOTALL)
@@ -16,7 +16,7 @@ NUMBER = re.compile(r"\b\d[\d.]*(?:e[+-]?\d+)?")
 
 def shown(text: str) -> list[str]:
     """The lines without figures, names of devices, marks of noise, and widths of columns."""
-    for device in ("AMD EPYC", device_model("cpu")):
+    for device in ("AMD EPYC", devices.model("cpu")):
         text = text.replace(device, "DEVICE")
     lines = [re.sub(r"it took .*", "it took", line) for line in text.splitlines()]
     return [" ".join(NUMBER.sub("#", line.replace("~", "")).split()) for line in lines]

@@ -50,7 +50,7 @@ def test_a_function_shows_what_its_command_prints(capsys: pytest.CaptureFixture[
     assert same(simulated, printed(capsys, "simulate", *FLAGS, "--methods", "ulysses,magi", "--best"))
     rows = [json.loads(line) for line in printed(capsys, "simulate", *FLAGS, "--methods", "ulysses,magi", "--best", "--json").splitlines()]
     assert simulated.rows == rows
-    assert {result.cell.split.method for result in simulated.best if result.cell.split} <= {"ulysses", "magi"}
+    assert {contest.best.split.method for contest in simulated.contests} <= {"ulysses", "magi"}
     assert json.loads(json.dumps(longca.schema())) == json.loads(printed(capsys, "schema"))
 
 

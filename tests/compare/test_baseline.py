@@ -63,6 +63,15 @@ def test_a_cell_that_is_not_measured_any_more_fails(write: Write) -> None:
     assert not against(write("one", [make_record(samples(1.0))])).ok
 
 
+def test_a_noisy_baseline_is_stored_with_a_warning(write: Write) -> None:
+    noisy = make_record(samples(1.0), noisy=True, spread=0.05)
+    stored = against(write("noisy", [noisy]))
+    assert (stored.fate, stored.timed, stored.noisy) == (Fate.STORED, 1, 1)
+    assert str(stored.parts()[1]).endswith(" warning: 1 of 1 time is noisy, so verdicts there will be UNCLEAR.")
+    quiet = against(write("quiet", [make_record(samples(1.0)), make_record(samples(1.0), seed=1, noisy=True)]), "quiet")
+    assert (quiet.timed, quiet.noisy) == (2, 0), "one that missed a stricter target only is not too noisy"
+
+
 def test_a_run_that_cannot_be_compared_says_so_and_is_shown(commits: list[Path], write: Write) -> None:
     against(commits[0])
     other = against(write("other", [make_record(samples(1.0), seqlen=4096)]))
@@ -122,6 +131,7 @@ def test_the_command_pins_compares_and_fails(
         (["--baseline", "a b"], "'a b' is not a valid name of a baseline"),
         (["--baseline", "a", "--threshold", "x"], "--threshold 'x' is not understood"),
         (["--baseline", "a", "--shard", "1/2"], "a shard is a part of a run"),
+        (["--baseline", "../main"], "the baseline ../main would be outside of its folder; write its path without '..'."),
         (["--baseline", "/dev/null"], "the baseline /dev/null needs a folder, and /dev/null is a file; give another name."),
         (["--baseline", "/dev/null/a"], "the baseline /dev/null/a needs a folder, and /dev/null is a file"),
     ],

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -17,10 +18,10 @@ from longca import masks
 from longca.kernels import registry
 from longca.kernels.backends import sdpa, torch_attention
 from longca.kernels.base import Case
-from longca.kernels.choice import chooser, clocks, measured, part, trial
+from longca.kernels.choice import _clocks, _trial, chooser, records, words
+from longca.kernels.choice._pair import Pair
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.choice.classes import length_class, mask_class
-from longca.kernels.choice.pair import Pair
 from longca.kernels.functional import prepared_for
 from longca.kernels.inputs import make
 
@@ -31,11 +32,11 @@ PAIRS = [("sdpa:flash", "torch:plain"), ("torch:chunked", "sdpa:flash"), ("torch
 
 @pytest.fixture(autouse=True)
 def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("LONGCA_CACHE", str(tmp_path))
-    prepared_for.cache_clear()
+    monkeypatch.setenv(records.CACHE, str(tmp_path))
+    prepared_for.clear()
     chooser.forget()
     yield
-    prepared_for.cache_clear()
+    prepared_for.clear()
     chooser.forget()
 
 
@@ -76,8 +77,8 @@ def test_a_pair_does_sinks_and_rows_without_keys(pair: tuple[str, str]) -> None:
 class FakeTime:
     """A clock that only calls of kernels move, by milliseconds that a test sets; `calls` are those in their order."""
 
-    def __init__(self, ms: dict[tuple[str, str], float], plan_ms: dict[str, float]) -> None:
-        self.ms, self.plan_ms, self.seconds = ms, plan_ms, 0.0
+    def __init__(self, ms: dict[tuple[str, str], float]) -> None:
+        self.ms, self.seconds = ms, 0.0
         self.calls: list[tuple[str, str]] = []
 
     def now(self) -> float:
@@ -106,9 +107,9 @@ Clocked = Callable[..., FakeTime]
 
 @pytest.fixture
 def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
-    def start(ms: dict[tuple[str, str], float], plan_ms: dict[str, float] | None = None) -> FakeTime:
-        time = FakeTime(ms, plan_ms or {})
-        monkeypatch.setattr(clocks, "clock_for", lambda device: clocks.HostClock(time.now))
+    def start(ms: dict[tuple[str, str], float]) -> FakeTime:
+        time = FakeTime(ms)
+        monkeypatch.setattr(_trial, "clock_for", lambda device: _clocks.HostClock(time.now))
         for kind in (torch_attention.TorchKernel, sdpa.Sdpa):
             monkeypatch.setattr(kind, "prepare", slowed(kind.prepare, time))
         return time
@@ -118,7 +119,6 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
 
 def slowed(prepare: Callable[..., longca.Attention], time: FakeTime) -> Callable[..., longca.Attention]:
     def prepare_slowly(kernel: longca.Kernel, mask: masks.AnyMask, case: Case) -> longca.Attention:
-        time.seconds += time.plan_ms.get(kernel.label, 0.0) / 1e3
         return Slowed(prepare(kernel, mask, case), kernel.label, time)
 
     return prepare_slowly
@@ -130,8 +130,10 @@ def test_the_choice_follows_the_clock_pass_by_pass(forward: str, backward: str, 
     time = clocked({(forward, "fwd"): 0.5, (backward, "bwd"): 0.5})
     choice = chooser.choose(masks.build("share_question", 79), CASE)
     assert (choice.forward, choice.backward, choice.source) == (forward, backward, "trial")
-    second = next(label for label in ON_CPU if label != backward)
-    assert choice.why["bwd"] == f"trial: {backward} takes 0.5 ms, 2.0 times as fast as {second}"
+    others = [label for label in ON_CPU if label != backward]
+    asked = chooser.contest(masks.build("share_question", 79), CASE)
+    lead = f"trial: {backward} takes 0.5 ms, 2.0 times as fast as "
+    assert words.why(asked, choice, "bwd") in [lead + other for other in others]
     assert [option.ms for option in choice.options["fwd"]] == pytest.approx([0.5, 1.0, 1.0])
     time.calls.clear()
     mask, given = masks.build("share_question", 80, seed=3), [x.requires_grad_() for x in make(replace(CASE, seqlen_q=80, seqlen_k=80))[:3]]
@@ -143,21 +145,17 @@ def test_samples_of_the_kernels_are_interleaved(clocked: Clocked) -> None:
     time = clocked({(label, "fwd"): ms for label, ms in zip(ON_CPU, (1.0, 1.01, 1.02), strict=True)})
     chooser.choose(masks.causal(79), replace(CASE, backward=False))
     forwards = [label for label, _ in time.calls][len(ON_CPU) :]
-    assert len(forwards) == trial.MOST * len(ON_CPU)
+    assert len(forwards) == _trial.MOST * len(ON_CPU)
     rounds = [forwards[first : first + len(ON_CPU)] for first in range(0, len(forwards), len(ON_CPU))]
     assert all(sorted(one_round) == sorted(ON_CPU) for one_round in rounds)
     assert {one_round[0] for one_round in rounds} == set(ON_CPU), "each is the first now and then"
 
 
-def test_of_kernels_that_are_as_fast_the_one_that_is_prepared_sooner_is_chosen(clocked: Clocked) -> None:
-    clocked({("torch:plain", "fwd"): 0.995, ("torch:plain", "bwd"): 0.995}, {"torch:plain": 5.0, "sdpa:flash": 3.0, "torch:chunked": 4.0})
-    choice = chooser.choose(masks.causal(79), CASE)
-    assert (choice.forward, choice.backward) == ("sdpa:flash", "sdpa:flash")
-    assert "within 1 %, with less workspace or plan time" in choice.why["fwd"]
-
-
 def test_less_workspace_wins_a_tie_of_backwards(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
-    clocked({}, {"torch:chunked": 9.0})
+    clocked({("torch:plain", "bwd"): 0.995})
+    choice = chooser.choose(masks.causal(79), CASE)
+    assert (choice.forward, choice.backward) == ("sdpa:flash", "sdpa:flash"), "the kernel of the forward"
+    chooser.forget()
     monkeypatch.setattr(longca.Kernel, "workspace", lambda kernel, case: 0 if kernel.label == "torch:chunked" else 64)
     assert chooser.choose(masks.causal(79), CASE).backward == "torch:chunked"
 
@@ -170,33 +168,94 @@ def test_a_trial_ends_when_its_time_is_over(clocked: Clocked) -> None:
     assert [option.note for option in choice.options["fwd"][1:]] == ["not tried: the 0.5 s of a trial's pass were over"] * 2
 
 
-def flops_of_one_head(mask: masks.AnyMask, case: Case) -> int:
-    return 2 * (case.head_dim + case.head_dim_v) * mask.take_heads([0]).area * case.group
+@pytest.mark.parametrize(("wrong", "pass_"), [("torch:plain", "fwd"), ("sdpa:flash", "fwd"), ("torch:chunked", "bwd")])
+def test_a_wrong_kernel_is_dropped_and_named(
+    wrong: str, pass_: str, clocked: Clocked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also the first in the order: two others agree."""
+    clocked({(wrong, pass_): 0.1})
+
+    def sliced(name: str) -> Callable[..., Any]:
+        original = getattr(Slowed, name)
+
+        def run(self: Slowed, *tensors: Any) -> Any:
+            result = original(self, *tensors)
+            if self._label == wrong and (name == "forward") == (pass_ == "fwd"):
+                result[0][-1] = 1.0  # the last row alone
+            return result
+
+        return run
+
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(Slowed, name, sliced(name))
+    choice = chooser.choose(masks.causal(79), CASE)
+    assert choice.by_pass[pass_] != wrong
+    right = next(label for label in ON_CPU if label != wrong)
+    assert {option.kernel: option.note for option in choice.options[pass_]}[wrong] == f"wrong: its result differs from that of {right}"
+    assert capsys.readouterr().err.splitlines() == [words.wrong(wrong, pass_, right)]
 
 
-@pytest.mark.parametrize(
-    ("name", "seqlen", "heads", "heads_kv"),
-    [("full", 1 << 17, 64, 2), ("causal_document", 1 << 16, 8, 2), ("causal", 64, 8, 2), ("causal", 1024, 64, 32)],
-)
-def test_a_trial_on_a_cpu_is_small(name: str, seqlen: int, heads: int, heads_kv: int) -> None:
-    case = Case(seqlen, seqlen, heads, heads_kv, 128, 64, "bf16")
-    mask, small = part.smaller(masks.build(name, seqlen), case)
-    assert (small.group, small.seqlen_q, small.seqlen_k) == (case.group, mask.seqlen_q, mask.seqlen_k)
-    work, most = small.heads_kv * flops_of_one_head(mask, small), part.MOST_FLOPS["cpu"]
-    assert work <= most
-    assert small.heads_kv == heads_kv or work + flops_of_one_head(mask, small) > most or small.seqlen_k < seqlen  # no smaller than needed
-    assert small.heads_kv == 1 or small.seqlen_k == seqlen  # heads go first, then tokens
-    assert mask_class(mask).partition(",")[0] == mask_class(masks.build(name, seqlen)).partition(",")[0]
+def ranks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: count)
 
 
-def test_a_trial_on_a_gpu_keeps_the_length() -> None:
-    case = Case(1 << 17, 1 << 17, 64, 8, 128, 128, "bf16", "cuda")
-    mask, small = part.smaller(masks.full(1 << 17), case)
-    assert (small.heads_q, small.heads_kv, small.seqlen_k, mask.seqlen_k) == (8, 1, 1 << 17, 1 << 17)
-    assert part.part_of(small, case) == "1 of 8 KV heads"
-    longer = replace(case, seqlen_q=1 << 20, seqlen_k=1 << 20)
-    assert part.smaller(masks.full(1 << 20), longer)[1] == replace(longer, heads_q=8, heads_kv=1)  # one head is the least
-    assert part.smaller(masks.causal(1 << 15), replace(case, seqlen_q=1 << 15, seqlen_k=1 << 15))[1].heads_kv == 8
+def entry(pass_: str, slower: dict[str, float], kernels_versions: str = "", device: str = "a device") -> records.Entry:
+    standings = {label: records.Standing(time, [kernels_versions]) for label, time in slower.items()}
+    return records.Entry(device, "causal, 1/2", 64, "4:2", "16", "fp64", pass_, False, False, kernels=standings)
+
+
+def test_no_trial_in_a_job_of_several_ranks(trials: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("longca.devices.model", lambda device: "a device")
+    chooser._say.cache_clear()
+    ranks(monkeypatch, 2)
+    for _ in range(3):
+        choice = chooser.choose(masks.causal(79), CASE)
+        assert (choice.by_pass, choice.source) == ({"fwd": "sdpa:flash", "bwd": "sdpa:flash"}, "preference")
+    line = "longca best: no trial runs in a job of several ranks; there are no records of a device, and `preference` decides. "
+    assert capsys.readouterr().err == f"{line}`longca tune` measures beforehand.\n"
+    slower = {"torch:plain": 1.0, "torch:chunked": 1.2, "sdpa:flash": 1.5}
+    monkeypatch.setattr(records, "shipped", lambda: [entry(pass_, slower) for pass_ in ("fwd", "bwd")])
+    choice = chooser.choose(masks.causal(79), CASE)
+    assert (choice.by_pass, choice.source) == ({"fwd": "torch:plain", "bwd": "torch:plain"}, "records")
+    assert "records of a device decide" in capsys.readouterr().err
+    assert not trials
+    ranks(monkeypatch, 1)
+    assert chooser.choose(masks.causal(79), CASE).source == "trial"
+
+
+@pytest.mark.parametrize(("made", "decides"), [("now", True), ("then", False)])
+def test_what_was_tuned_decides_until_a_version_changes(
+    made: str, decides: bool, trials: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("longca.devices.model", lambda device: "a device")
+    monkeypatch.setattr(records, "installed_versions", lambda kernel: "now")
+    slower = {"torch:plain": 1.0, "torch:chunked": 1.2, "sdpa:flash": 1.005}
+    records.tuned_folder().mkdir()
+    records.tuned_file().write_bytes(msgspec.json.encode([entry(pass_, slower, made) for pass_ in ("fwd", "bwd")]))
+    choice = chooser.choose(masks.causal(79), CASE)
+    assert choice.source == ("records" if decides else "trial")
+    assert bool(trials) != decides
+    if decides:
+        assert choice.forward == "torch:plain"
+        ranks(monkeypatch, 8)
+        assert chooser.choose(masks.causal(79), CASE) == choice
+        assert not capsys.readouterr().err
+        records.tuned_file().write_bytes(b"[damaged")
+        assert chooser.choose(masks.causal(79), CASE).source == "preference"
+
+
+def test_a_long_call_is_not_tried(trials: list[str]) -> None:
+    mask, case = masks.causal(4096), Case(4096, 4096, 8, 4, 128, 128, "fp32")
+    assert (chooser.choose(mask, case).obstacle, trials) == ("long", [])
+    blocks_of_heads = blocks(0.5, 0.5, 0.5, 0.5)
+    shape = Case(512, 512, 8, 4, 32, 32, "fp32")
+    per_head = 2 * (32 + 32) * 2 * 512 * 512 * 0.5  # of two query heads
+    for most, hindrance in ((4 * per_head, ""), (4 * per_head - 1, "long")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(chooser.MOST_FLOPS, "cpu", most)
+            assert chooser.obstacle(blocks_of_heads, shape) == hindrance
+            assert chooser.obstacle(blocks(0.5), shape) == hindrance
 
 
 def blocks(*kept: float) -> masks.BlockMask:
@@ -205,40 +264,10 @@ def blocks(*kept: float) -> masks.BlockMask:
     return masks.BlockMask(np.arange(0, 513, 64), np.arange(0, 513, 64), np.stack(patterns))
 
 
-@pytest.mark.parametrize(
-    ("kept", "most", "heads"),
-    [
-        ((0.5,), 4.0, [0]),  # one pattern for all heads, whatever part of them runs
-        ((0.5,), 1.1, [0]),
-        ((0.5, 0.5, 0.5, 0.5), 4.0, [0, 1, 2, 3]),
-        ((0.5, 0.5, 0.5, 0.5), 1.6, [0, 1, 2]),
-        ((0.0, 1.0, 0.5, 0.4), 1.0, [0, 2, 3]),  # not the full one; the empty one costs nothing
-        ((0.0, 1.0, 0.5, 0.4), 0.6, [2, 3]),
-        ((0.5, 0.5, 0.5, 0.5), 0.1, [0, 1]),  # two: one pattern alone is for all heads, and runs in another way
-    ],
-)
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_trial_of_blocks_takes_typical_heads(
-    kept: tuple[float, ...], most: float, heads: list[int], device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case, mask = Case(512, 512, 8, 4, 32, 32, "bf16", device), blocks(*kept)
-    flops = 2 * (32 + 32) * case.group * 512 * 512
-    monkeypatch.setitem(part.MOST_FLOPS, device, most * flops)
-    small, shape = part.smaller(mask, case)
-    assert shape.heads_kv == (min(4, int(most / kept[0])) if len(kept) == 1 else len(heads))
-    if device == "cuda" or shape.seqlen_k == 512:
-        assert small == (mask if len(kept) == 1 else mask.take_heads(heads))
-    if device == "cpu":
-        assert small.area * (shape.heads_kv // small.heads) * 2 * (32 + 32) * case.group <= most * flops
-    assert (small.seqlen_q, small.seqlen_k, shape.group) == (shape.seqlen_q, shape.seqlen_k, case.group)
-    assert part.is_whole(mask, case) == (small == mask and shape == case)
-
-
 @pytest.mark.parametrize("kept", [(0.5,), (0.0, 1.0), (0.3, 0.6)])
 def test_best_on_blocks_is_right(kept: tuple[float, ...]) -> None:
     mask, made = blocks(*kept), make(Case(512, 512, 4, 2, 16, 16, "fp64"))
-    choice = chooser.choose(mask, Case(512, 512, 4, 2, 16, 16, "fp64"))
-    assert (choice.source, choice.part) == ("trial", "")
+    assert chooser.choose(mask, Case(512, 512, 4, 2, 16, 16, "fp64")).source == "trial"
     visible = torch.from_numpy(mask.dense()).repeat_interleave(4 // mask.heads, 0)
     seen = visible.any(-1).T[..., None]  # rows without keys are 0 here and NaN in the textbook
     out = longca.attention(*made[:3], mask)
@@ -318,8 +347,10 @@ def test_where_all_kernels_of_a_trial_fail_others_take_part(failing: tuple[str, 
     original = torch_attention.TorchKernel.prepare
     for kind in (sdpa.Sdpa, torch_attention.TorchKernel):
         monkeypatch.setattr(kind, "prepare", prepare)
-    left_out = "torch:chunked"  # as if records showed that it is far behind
-    monkeypatch.setattr(measured, "contenders", lambda kernels, *_: [kernel for kernel in kernels if kernel.label != left_out] or kernels)
+    left_out = "torch:chunked"
+    monkeypatch.setattr("longca.devices.model", lambda device: "a device")
+    slower = {"sdpa:flash": 1.0, "torch:plain": 1.0, left_out: 2.0}
+    monkeypatch.setattr(records, "shipped", lambda: [entry(pass_, slower) for pass_ in ("fwd", "bwd")])
     if left_out in failing:
         with pytest.raises((longca.Refused, RuntimeError), match="no image of this kernel"):
             longca.attention(*make(CASE)[:3], masks.causal(79))
@@ -330,8 +361,8 @@ def test_where_all_kernels_of_a_trial_fail_others_take_part(failing: tuple[str, 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The masks of all trials."""
-    made, run = list[str](), trial.run_trial
-    monkeypatch.setattr(trial, "run_trial", lambda among, mask, *rest: made.append(mask_class(mask)) or run(among, mask, *rest))
+    made, run = list[str](), _trial.run_trial
+    monkeypatch.setattr(_trial, "run_trial", lambda among, mask, *rest: made.append(mask_class(mask)) or run(among, mask, *rest))
     return made
 
 
@@ -346,7 +377,7 @@ def test_packed_documents_of_one_class_share_a_trial(trials: list[str]) -> None:
 
 def test_one_candidate_needs_no_trial(trials: list[str]) -> None:
     choice = chooser.choose(masks.build("share_question", 1 << 15), Case(1 << 15, 1 << 15, 2, 1, 16, 16, "fp32"))
-    assert (choice.forward, choice.backward, choice.source) == ("torch:chunked", "torch:chunked", "only")
+    assert (choice.forward, choice.backward, choice.source) == ("torch:chunked", "torch:chunked", "preference")
     assert not trials
 
 
@@ -358,7 +389,7 @@ def test_what_must_be_deterministic_does_not_depend_on_a_clock(trials: list[str]
 
 def test_no_trial_while_a_graph_is_captured_or_inside_torch_func(trials: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert chooser.obstacle("cuda") == "while a CUDA graph is captured"
+    assert chooser.obstacle(masks.causal(79), replace(CASE, device="cuda")) == "graph"
     q, k, v, dout = make(CASE)
     dq = torch.func.grad(lambda q: (longca.attention(q, k, v, masks.causal(79)) * dout).sum())(q)
     assert not trials
@@ -400,7 +431,7 @@ def test_best_is_no_part_of_all_and_no_candidate() -> None:
 
 def test_the_version_of_best_covers_the_kernels_that_it_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     before = registry.versions(registry.get("best"))
-    monkeypatch.setattr("longca.kernels.choice.measured.installed_versions", lambda kernel: "another")
+    monkeypatch.setattr("longca.kernels.backends.best.installed_versions", lambda kernel: "another")
     after = registry.versions(registry.get("best"))
     assert before["candidates"] != after["candidates"]
     assert before["code"] == after["code"]

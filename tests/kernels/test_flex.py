@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 import torch
 
+import longca
 from longca import masks
 from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
@@ -82,3 +84,21 @@ def test_more_intervals_per_row_than_can_be_compiled_are_refused_with_their_numb
 
     assert isinstance(answer(128), Yes)
     assert answer(129) == No("takes at most 128 intervals of keys per row, and this mask has 129")
+
+
+def test_settings_of_torch_are_changed_around_calls_only() -> None:
+    """Also where calls of several threads overlap."""
+    config = ModuleType("config")
+    config.limit = 8  # type: ignore[attr-defined]
+    settings = flex.ChangedSettings({config: {"limit": 64}})
+    with settings:
+        with settings:
+            assert config.limit == 64
+        assert config.limit == 64
+    assert config.limit == 8
+    with pytest.raises(ValueError, match="inside"), settings:
+        raise ValueError("inside")
+    assert config.limit == 8
+    before = torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer
+    longca.attention(*(torch.randn(64, 2, 16) for _ in range(3)), masks.causal(64), kernel="flex")
+    assert (torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer) == before

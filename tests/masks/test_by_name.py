@@ -1,6 +1,5 @@
 """What a user may type in place of a mask's name: names of plugins, files, expressions; and what is refused."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -41,23 +40,12 @@ def test_expressions_mean_what_python_means(text: str, seqlen: int, seed: int) -
 
     parts = {name: part(pattern) for name, pattern in masks.PATTERNS.items()}
     assert eval(_called(text), {}, parts) == mask
-    assert masks.find(masks.find(text).name).name == masks.find(text).name == mask.name
+    assert masks.find(masks.find(text).name).name == masks.find(f"( {text} )").name == mask.name
 
 
 def _called(text: str) -> str:
     """The expression with a call at each plain name."""
     return re.sub(r"\b([a-z]\w*)\b(?![(=])", r"\1()", text)
-
-
-def test_one_text_for_all_ways_to_write_an_expression() -> None:
-    for text in (
-        "causal_document & sliding_window(w=1024)",
-        "causal_document&sliding_window( w = 1K )",
-        "(causal_document) & (sliding_window(w=1k))",
-    ):
-        assert masks.find(text).name == "causal_document & sliding_window(w=1024)"
-    assert masks.find("sink_window_causal(w=8, s=2)").name == "sink_window_causal(s=2, w=8)"
-    assert masks.find("full - causal & full").name == "full - causal & full"  # - binds more tightly than &
 
 
 def test_parts_share_parameters_documents_and_seed() -> None:
@@ -72,6 +60,8 @@ def test_parts_share_parameters_documents_and_seed() -> None:
     assert both.documents == masks.block_causal_document(64, seed=3, B=8).documents
     given = masks.build("full_document | block_causal_document(B=8)", 64, documents=[40, 24])
     assert given == masks.full_document(64, documents=[40, 24])
+    with pytest.raises(BadInput, match="has no parameter 'w'; it has none"):
+        masks.build("causal & sliding_window(w=3)", 16, w=5)
     drawn = masks.build("prefix_lm_causal & prefix_lm_document", 64, seed=1)
     assert set(drawn.params) == {"p", "prefix_lm_document.p"}
 
@@ -98,20 +88,18 @@ def test_a_block_pattern_in_an_expression() -> None:
     [
         ("causal &", "cannot be read: invalid syntax; write it as"),
         ("causal + full", "'causal + full' is no mask; write it as"),
-        ("causal and full", "'causal and full' is no mask; write it as"),
         ("causal, full", "'causal, full' is several masks, and this takes one: give"),
-        ("causal & docs", "unknown mask 'docs'"),
-        ("causal ^ full", "'causal ^ full' is no mask"),
         ("causal & 3", "'3' is no mask"),
         ("causal(1)", "'causal(1)' is no mask"),
         ("sliding_window(w='a')", "w must be a number"),
-        ("sliding_window(w=True)", "w must be a number"),
-        ("sliding_window(**w)", "must be a number"),
         ("sliding_window(v=1)", "sliding_window has no parameter 'v'; it has w."),
         ("__import__('os').system('x')", "is no mask"),
         ("[causal for x in full] & causal", "is no mask"),
         ("(" * 400 + "causal" + ")" * 400, "cannot be read"),
         ("causal & " * 200 + "full", "up to 1000 characters, not 1804"),
+        ("~" * 400 + "causal", "not 400"),
+        (" | ".join(["causal"] * 100), "not 99"),
+        ("sliding_window(w=1,w=2)", "w twice"),
         ("causal & 'nothing.json'", "cannot read a mask from nothing.json"),
         ("nothing.json", "cannot read a mask from nothing.json: No such file"),
     ],
@@ -123,18 +111,6 @@ def test_bad_texts_are_refused_in_one_sentence(text: str, sentence: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_a_mask_itself_is_no_name() -> None:
-    with pytest.raises(BadInput, match=r"a mask is named by a text, such as .*, not by Mask"):
-        masks.build(masks.causal(8), 8)  # type: ignore[arg-type]
-
-
-def test_parameters_that_are_fixed_or_unknown_are_refused() -> None:
-    with pytest.raises(BadInput, match="has no parameter 'w'; it has none"):
-        masks.build("causal & sliding_window(w=3)", 16, w=5)
-    with pytest.raises(BadInput, match="causal & full has no documents"):
-        masks.build("causal & full", 16, documents=[16])
-
-
 def test_commas_in_parentheses_belong_to_their_entry() -> None:
     assert parse_list("causal, sink_window_causal(s=4, w=8) & full,'a,b.json' & full ,") == [
         "causal",
@@ -142,13 +118,6 @@ def test_commas_in_parentheses_belong_to_their_entry() -> None:
         "'a,b.json' & full",
     ]
     assert parse_list("a,b), (c,d") == ["a", "b)", "(c,d"]
-
-
-def test_words_for_several_masks() -> None:
-    assert masks.expand(["all"]) == masks.names()
-    masks.load_plugin(PLUGIN)
-    assert masks.expand(["every"]) == [*masks.names(), *masks.more_names(), "stairs", "first_tokens"]
-    assert masks.expand(["causal&full", "causal"]) == ["causal & full", "causal"]
 
 
 def test_files_hold_what_is_printed(tmp_path: Path) -> None:
@@ -171,14 +140,16 @@ def test_files_hold_what_is_printed(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         ("{", "is no mask: Input data was truncated"),
-        ("[]", "is no mask: Expected `object`"),
         ('{"seqlen": 4}', "missing required field `bands`"),
         ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 1]]}', "is no mask: Expected `array` of length 6"),
         ('{"seqlen": 4, "bands": [[0, 4, 0, 5, 1, 1]]}', "slopes must be 0 or 1"),
         ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 9, 0]]}', "a band leaves the 4 keys"),
         ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 2, 0], [0, 4, 1, 0, 3, 0]]}', "bands overlap"),
-        ('{"seqlen": 0, "bands": []}', "the sequence length must be"),
         ('{"seqlen": 4, "bands": [], "blocks": []}', "holds a block pattern, and files hold masks of bands"),
+        ('{"seqlen": 4, "bands": [], "documents": [-1, 5]}', "negative, and one is -1"),
+        ('{"seqlen": 4, "bands": [], "documents": [3]}', "3 tokens, and its sequence 4"),
+        ('{"seqlen": 4, "bands": [[0, 4, 3, 0, 2, 0]]}', r"\[3, 2\)"),
+        ('{"seqlen": 4, "bands": [[4, 1, 0, 0, 2, 0]]}', r"\[4, 1\)"),
     ],
 )
 def test_files_that_are_no_masks(content: str, problem: str, tmp_path: Path) -> None:
@@ -214,6 +185,7 @@ def test_masks_of_a_plugin() -> None:
     found = masks.find("stairs")
     assert (found.group, found.about) == ("own", "blocks of step tokens see all blocks before and their own")
     masks.load_plugin(PLUGIN)  # twice is allowed
+    assert masks.expand(["every"]) == [*masks.names(), *masks.more_names(), "stairs", "first_tokens"]
 
 
 def test_a_file_is_read_for_masks_before_it_is_imported(tmp_path: Path) -> None:
@@ -240,8 +212,6 @@ def broken(seqlen: int) -> Any:
         (lambda seqlen: 3, "odd: it must return a Mask, or rows of six numbers .*, not int"),
         (lambda seqlen: masks.causal(seqlen + 1), "odd: it returned a mask of 9x9 tokens, not of 8x8"),
         (lambda seqlen: [(0, 8, 0, 0, 1.5, 0)], r"odd: a band must be six whole numbers .*, not \(0, 8, 0, 0, 1.5, 0\)"),
-        (lambda seqlen: 1 / len([][seqlen:]), "the mask 'odd' fails: ZeroDivisionError: division by zero"),
-        (lambda seqlen: [(0, 9, 0, 0, 1, 0)], "a band leaves the 8 queries"),
         (lambda seqlen: [(0, 8, 0, 0, 2, 0), (0, 8, 1, 0, 3, 0)], "bands overlap"),
     ],
 )
@@ -256,9 +226,7 @@ def test_what_a_mask_of_ones_own_may_be() -> None:
         (lambda: None, "odd", "must take the sequence length as its first argument"),
         (lambda seqlen, w: None, "odd", "the argument 'w' of the mask 'odd' needs a number as default"),
         (lambda seqlen, w="a": None, "odd", "needs a number as default"),
-        (lambda seqlen, **more: None, "odd", "needs a number as default"),
         (lambda seqlen: None, "causal", "cannot be called 'causal', which is a name of LongCA's"),
-        (lambda seqlen: None, "every", "cannot be called 'every'"),
         (lambda seqlen: None, "a-b", "a mask cannot be called 'a-b'; a name is made of letters, digits and _"),
     ):
         with pytest.raises(BadInput, match=problem):
@@ -292,40 +260,3 @@ def test_installed_packages_offer_masks(monkeypatch: pytest.MonkeyPatch) -> None
     finally:
         own.load_installed.cache_clear()
         own.broken.clear()
-
-
-def test_the_file_that_json_prints_is_a_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from longca.cli import main
-
-    assert main(["mask", "causal_document & sliding_window(w=8)", "--seqlen", "64", "--seed", "3", "--json"]) == 0
-    (tmp_path / "m.json").write_text(capsys.readouterr().out)
-    assert main(["mask", str(tmp_path / "m.json"), "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
-    assert again["digest"] == masks.build("causal_document & sliding_window(w=8)", 64, seed=3).digest
-    assert main(["mask", "stairs", "--plugin", str(PLUGIN), "--seqlen", "64", "--set", "step=4", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["params"] == {"step": 4}
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [("~" * 400 + "causal", "not 400"), ("sliding_window(w=1,w=2)", "w twice"), (" | ".join(["causal"] * 100), "not 99")],
-)
-def test_expressions_that_are_too_deep_or_say_a_thing_twice_are_refused(name: str, wrong: str) -> None:
-    with pytest.raises(BadInput, match=wrong):
-        masks.find(name)
-
-
-@pytest.mark.parametrize(
-    ("content", "wrong"),
-    [
-        ({"documents": [-1, 513]}, "negative, and one is -1"),
-        ({"documents": [500]}, "500 tokens, and its sequence 512"),
-        ({"bands": [[0, 512, 5, 0, 2, 0]]}, r"\[5, 2\)"),
-        ({"bands": [[9, 4, 0, 0, 2, 0]]}, r"\[9, 4\)"),
-    ],
-)
-def test_files_with_documents_or_ranges_that_cannot_be_are_refused(content: dict[str, Any], wrong: str, tmp_path: Path) -> None:
-    file = tmp_path / "mask.json"
-    file.write_text(json.dumps({"seqlen": 512, "bands": [[0, 512, 0, 0, 1, 1]]} | content))
-    with pytest.raises(BadInput, match=wrong):
-        masks.find(str(file))

@@ -61,22 +61,11 @@ def test_block_masks_have_a_picture_per_head() -> None:
     assert pictures[1] == alone
 
 
-def test_of_many_heads_the_first_are_drawn_and_the_rest_named() -> None:
-    lines = draw.terminal_picture(masks.uniform_block(1024, heads=64), width=60).splitlines()
-    assert sum(line.startswith("head ") for line in lines) == 8
-    assert lines[-2] == "and 56 more heads: --png draws all, --json lists their blocks"
-
-
 def test_terminals_without_shades_get_plain_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draw, "_can_print", lambda characters: False)
     text = draw.terminal_picture(masks.prefix_lm_causal(997, seed=1))
     assert text.isascii()
     assert "#" in text
-
-
-def test_facts_name_queries_and_keys_where_they_differ() -> None:
-    assert "2 queries, 1K keys" in draw.facts(masks.full(1024).rows([(0, 2)]))
-    assert "3 documents of 1 to 5" in draw.facts(masks.full_document(8, documents=[1, 5, 2]))
 
 
 def test_bands_are_drawn_on_request(tmp_path: Path) -> None:
@@ -85,9 +74,3 @@ def test_bands_are_drawn_on_request(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(BadInput, match="draws up to 2000 bands, and this mask has 3000"):
         write_bands(masks.full_document(6000, documents=[2] * 3000), path)
-
-
-def test_bands_need_a_file_and_a_mask_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, sentence in ((["causal"], "add --png FILE"), (["uniform_block", "--png", str(tmp_path / "a.png")], "is a block pattern")):
-        assert main(["mask", *words, "--seqlen", "64", "--bands"]) == 2
-        assert sentence in capsys.readouterr().err

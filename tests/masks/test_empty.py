@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from longca import masks
-from longca.errors import BadInput, Refused
+from longca.errors import Refused
 from longca.masks import BlockMask, Mask
 
 SHAPES = [(0, 0), (0, 3), (3, 0), (3, 3)]
@@ -48,9 +47,3 @@ def test_encodings_of_nothing(shape: tuple[int, int]) -> None:
     else:
         with pytest.raises(Refused, match="as many queries as keys"):
             mask.column_intervals()
-
-
-def test_patterns_of_no_tokens_are_refused() -> None:
-    for name in [*masks.names(), *masks.block_names()]:
-        with pytest.raises(BadInput, match=r"^the sequence length must be a whole number of 1 or more, not 0\.$"):
-            masks.build(name, 0)

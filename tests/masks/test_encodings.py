@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca import masks
-from longca.errors import BadInput, Refused
+from longca.errors import Refused
 from longca.masks import ColumnIntervals, Mask, Varlen
 from longca.masks.tiles import TileLists
 from strategies import PAPER, REGULAR, Dense, patterns, random_masks, runs_of
@@ -67,12 +67,6 @@ def test_tiles(drawn: Drawn, rows_per_tile: int, keys_per_tile: int) -> None:
     assert tiles.grid == (len(by_row.full_ptr) - 1, len(by_col.full_ptr) - 1)
 
 
-@pytest.mark.parametrize("size", [(0, 4), (4, 0), (-1, 4)])
-def test_tiles_of_nothing_are_refused(size: tuple[int, int]) -> None:
-    with pytest.raises(BadInput, match="tiles must be at least 1x1"):
-        masks.causal(4).tiles(*size)
-
-
 def from_columns(columns: ColumnIntervals, length: int) -> Dense:
     """Visible pairs by FlashMask's definition: per key, hidden rows below and above the diagonal."""
     hidden = np.zeros((length, length), bool)
@@ -111,15 +105,6 @@ def test_column_intervals_equal_the_mask_or_have_a_reason_to_refuse(drawn: Drawn
 def test_column_intervals_hold_the_masks_of_the_paper(drawn: Drawn) -> None:
     mask, _ = drawn
     mask.column_intervals()
-
-
-@given(random_masks())
-def test_no_mask_is_refused_by_the_forms_made_for_all(drawn: Drawn) -> None:
-    mask, _ = drawn
-    mask.row_intervals()
-    mask.slices()
-    mask.tiles(8, 8).by_row()
-    mask.tiles(8, 8).by_col()
 
 
 def test_patterns_take_flashmasks_short_forms() -> None:
@@ -187,16 +172,6 @@ def test_regular_masks_read_as_a_user_would_write_them() -> None:
         varlen = mask.varlen()
         assert (varlen.cu_q.tolist(), varlen.cu_k.tolist(), varlen.left, varlen.right) == (cu, cu, left, right)
         assert varlen.causal == ("causal" in mask.name and "sliding" not in mask.name)
-
-
-@pytest.mark.parametrize("name", [name for name in PAPER if name not in REGULAR])
-def test_the_irregular_masks_are_refused_as_varlen(name: str) -> None:
-    params = {"global_sliding_window": {"g": 3, "w": 2}, "block_causal_document": {"B": 2}, "prefix_lm_causal": {"p": 6}}
-    has_documents = name.endswith(("document", "question", "blockwise"))
-    options = params.get(name, {"p": 4} if name == "prefix_lm_document" else {})
-    mask = masks.build(name, 17, documents=[5, 9, 3] if has_documents else None, **options)
-    with pytest.raises(Refused, match="it is not documents in a row with one window for all"):
-        mask.varlen()  # type: ignore[union-attr]
 
 
 @given(MASKS)

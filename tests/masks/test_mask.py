@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from longca import masks
 from longca.errors import BadInput
 from longca.masks import Mask
-from longca.masks.bands import Bands
-from longca.masks.canonical import merged
-from strategies import Dense, assert_is, disjoint_bands, indices, random_masks, ranges_in, runs_of
+from strategies import Dense, assert_is, indices, random_masks, ranges_in, runs_of
 
 MASKS = random_masks()
 Drawn = tuple[Mask, Dense]
@@ -41,6 +39,7 @@ def test_cuts_keep_and_renumber(drawn: Drawn, data: st.DataObject) -> None:
     assert_is(both, dense[indices(rows)][:, indices(keys)])
     assert both == mask.rows(rows).cols(keys)
     assert most_intervals(both.dense()) <= most_intervals(dense)
+    assert mask.rows([(0, mask.seqlen_q)]).cols([(0, mask.seqlen_k)]) == mask.take_heads([0]) == mask
 
 
 @given(MASKS)
@@ -49,16 +48,6 @@ def test_transposition(drawn: Drawn) -> None:
     assert_is(mask.transpose(), dense.T)
     assert mask.transpose().transpose() == mask
     assert mask.transpose().area == mask.area
-
-
-@given(MASKS)
-def test_a_cut_to_everything_changes_nothing(drawn: Drawn) -> None:
-    mask, _ = drawn
-    whole = mask.rows([(0, mask.seqlen_q)]).cols([(0, mask.seqlen_k)])
-    assert whole == mask
-    assert hash(whole) == hash(mask)
-    assert whole.area == mask.area
-    assert mask.take_heads([0]) == mask
 
 
 @given(MASKS, st.data())
@@ -103,32 +92,6 @@ def test_other_pairs_have_another_digest(drawn: Drawn, data: st.DataObject) -> N
     assert mask != dense
 
 
-@given(disjoint_bands(), disjoint_bands())
-def test_equal_means_equal_pairs(one: Drawn, other: Drawn) -> None:
-    same = one[1].shape == other[1].shape and (one[1] == other[1]).all()
-    assert (one[0] == other[0]) == same
-
-
-def equal_bands(one: Bands, other: Bands) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
-
-
-@given(MASKS, st.data())
-def test_joining_twice_is_joining_once(drawn: Drawn, data: st.DataObject) -> None:
-    mask, _ = drawn
-    cuts = [(row, row) for row in range(mask.seqlen_q + 1)]
-    at = sorted(data.draw(st.sets(st.integers(0, mask.seqlen_q), max_size=6)))
-    split = [part for start, end in zip([0, *at], [*at, mask.seqlen_q], strict=True) for part in shifted(mask, start, end)]
-    once = merged(Mask.of(mask.seqlen_q, mask.seqlen_k, split).bands)
-    assert equal_bands(merged(once), once)
-    assert Mask.of(mask.seqlen_q, mask.seqlen_k, split) == mask
-    assert mask.rows(cuts).area == 0
-
-
-def shifted(mask: Mask, start: int, end: int) -> list[list[int]]:
-    return [[q0 + start, q1 + start, lo, a, hi, b] for q0, q1, lo, a, hi, b in mask.rows([(start, end)]).table]
-
-
 def test_the_canonical_form_is_short() -> None:
     assert masks.causal(1000).table == [[0, 1000, 0, 0, 1, 1]]
     assert masks.causal(1000).transpose().table == [[0, 1000, 0, 1, 1000, 0]]
@@ -142,23 +105,16 @@ def test_the_canonical_form_is_short() -> None:
     ("shape", "rows", "problem"),
     [
         ((4, 4), [(0, 4, 0, 2, 1, 1)], "slopes must be 0 or 1"),
-        ((4, 4), [(0, 4, 0, -1, 1, 0)], "slopes must be 0 or 1"),
         ((4, 4), [(2, 2, 0, 0, 1, 0)], "a band has no rows"),
         ((4, 4), [(0, 2, 1, 0, 1, 1)], "a row of a band is empty"),
-        ((4, 4), [(0, 2, 0, 1, 1, 0)], "a row of a band is empty"),
         ((4, 4), [(0, 5, 0, 0, 1, 0)], "a band leaves the 4 queries"),
-        ((4, 4), [(-1, 2, 0, 0, 1, 0)], "a band leaves the 4 queries"),
         ((4, 4), [(0, 4, 0, 0, 2, 1)], "a band leaves the 4 keys"),
-        ((4, 4), [(0, 4, -1, 0, 2, 0)], "a band leaves the 4 keys"),
         ((4, 4), [(2, 4, 0, 0, 1, 0), (0, 1, 0, 0, 1, 0)], "its bands are not sorted and joined"),
-        ((4, 4), [(0, 1, 2, 0, 3, 0), (0, 1, 0, 0, 1, 0)], "its bands are not sorted and joined"),
         ((4, 4), [(0, 2, 0, 0, 1, 0), (2, 4, 0, 0, 1, 0)], "its bands are not sorted and joined"),
-        ((4, 4), [(0, 2, 0, 0, 1, 0), (0, 2, 1, 0, 2, 0)], "its bands are not sorted and joined"),
         ((4, 4), [(0, 1, 0, 1, 1, 1)], "its bands are not sorted and joined"),
         ((4, 4), [(0, 2, 0, 0, 2, 0), (0, 2, 1, 0, 3, 0)], "bands overlap"),
         ((4, 4), [(0, 4, 0, 0, 1, 1), (3, 4, 3, 0, 4, 0)], "bands overlap"),
         ((-1, 4), [], "lengths of 0 and more"),
-        ((4, -1), [], "lengths of 0 and more"),
     ],
 )
 def test_the_constructor_checks_every_promise(shape: tuple[int, int], rows: list[tuple[int, ...]], problem: str) -> None:
@@ -172,12 +128,9 @@ def test_the_constructor_checks_every_promise(shape: tuple[int, int], rows: list
     [
         ((4, 4), [(0, 4, 0, 5, 1, 1)], "slopes must be 0 or 1"),  # of which only the first row would not be empty
         ((4, 4), [(0, 4, 0, 0, 1.5, 0)], r"a band must be six whole numbers .*, not \(0, 4, 0, 0, 1.5, 0\)"),
-        ((4, 4), [(0, 4, 0, 0, 1)], r"a band must be six whole numbers .*, not \(0, 4, 0, 0, 1\)"),
         ((4, 4), [(0, 4, 0, 0, 1, "x")], "a band must be six whole numbers"),
-        ((4, 4), [3], "a band must be six whole numbers .*, not 3"),
         ((4, 4), "causal", "bands must be rows of six whole numbers .*, not str"),
         (("4", 4), [], "lengths of 0 and more, not '4' queries and 4 keys"),
-        ((4.5, 4), [], "lengths of 0 and more, not 4.5 queries"),
     ],
 )
 def test_bands_and_lengths_are_whole_numbers(make: Any, shape: Any, rows: Any, problem: str) -> None:
@@ -210,13 +163,6 @@ def test_areas_are_exact_where_64_bits_end() -> None:
     assert masks.causal(length).area == length * (length + 1) // 2
     half = length // 2
     assert masks.causal(length).rows([(half, length)]).cols([(0, half)]).area == half**2
-
-
-def test_what_a_mask_says_of_itself() -> None:
-    mask = masks.causal_document(100, seed=5, documents=[60, 40])
-    assert (mask.name, mask.seed, mask.documents, mask.heads) == ("causal_document", 5, (60, 40), 1)
-    assert repr(mask) == f"<Mask causal_document 100x100, 2 bands, density {mask.density:.4f}>"
-    assert mask.rows([(0, 10)]).documents is None
 
 
 def one_band(upper: list[int], lower: list[int]) -> bool:
@@ -254,8 +200,3 @@ def test_no_mask_has_fewer_bands(drawn: Drawn) -> None:
             still[lo, hi] = [(lo - above[0][0], hi - above[0][1])] if above else [(0, 0), (0, 1), (1, 0), (1, 1)]
         open_bands = still
     assert len(mask.table) == count
-
-
-def test_single_rows_join_their_neighbours() -> None:
-    window = [[0, 1, 0, 0, 5, 0], [1, 3, 0, 0, 3, 1], [3, 5, 0, 0, 1, 0], [3, 5, 2, 1, 5, 0]]
-    assert masks.global_sliding_window(5, g=1, w=1).table == window

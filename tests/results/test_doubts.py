@@ -14,6 +14,7 @@ from longca import masks
 from longca.cli import main
 from longca.errors import BadInput
 from longca.results import packing
+from longca.results.merge import merge
 from longca.results.reading import read
 from longca.results.record import Status, TensorError
 from longca.results.schema import decode_record, encode
@@ -73,6 +74,15 @@ def test_a_record_that_contradicts_itself_or_its_mask_is_doubtful(name: str, tmp
     assert reason in record.reason
 
 
+def test_a_record_of_another_mask_replaces_no_measurement(tmp_path: Path) -> None:
+    """Its own fields agree with each other, and masks.jsonl has another area."""
+    own, other = journal(tmp_path / "own"), journal(tmp_path / "other", all_work)
+    merge(tmp_path / "out", [own, other])
+    assert read(tmp_path / "out").records == read(own).records
+    assert merge(tmp_path / "out", [other]) == (0, 0, 1)
+    assert merge(tmp_path / "other", [own]) == (0, 1, 0)
+
+
 def test_a_number_of_samples_that_is_not_theirs_is_damage(tmp_path: Path) -> None:
     made = make_record([2.0] * 5, key="k", schema=2)
     (tmp_path / "results.jsonl").write_text(json.dumps(made | {"ms": made["ms"] | {"n": 7}}) + "\n")
@@ -117,3 +127,6 @@ def test_the_field_in_which_journals_without_a_common_cell_differ_is_named(tmp_p
         journal(tmp_path / name, lambda record, dtype=dtype: record["problem"].update(dtype=dtype))
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
     assert "have no cell in common: they differ in dtype (bf16 and fp16); compare" in capsys.readouterr().err
+    journal(tmp_path / "c", lambda record: (record["problem"].update(seqlen=4096), record["built"].update(digest="other")))
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "c")]) == 2
+    assert "they differ in seqlen (8192 and 4096); compare" in capsys.readouterr().err, "a digest follows from the others"

@@ -24,7 +24,7 @@ def calibrate(
     name, start = clusters.find(base)
     cluster, fitted = fits.calibrate(Path(folder), start, kernel or "")
     source = f"made from {folder}; what was not measured there is from {name}"
-    made = Calibrated(replace(cluster, source=source, device=device or start.device, error=0.0), fitted)
+    made = Calibrated(replace(cluster, source=source, device=device or start.device), fitted)
     if out is not None:
         write_text(out, made.toml)
     return made

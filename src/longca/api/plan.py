@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any
 
 from longca.api.takes import takes
 from longca.bench.plan.plugins import load_carefully, load_masks
 from longca.bench.plan.request import Number, Request, Texts, suite_of, texts
 from longca.bench.plan.suite import Suite
+from longca.bench.plan.workload import Step, read_workload
 from longca.errors import BadInput
 from longca.lengths import cut_note
 from longca.results.record import LevelName
@@ -38,7 +40,9 @@ class SplitRequest(Request):
     passes: Texts | None = None
     grid: str | None = None
     options: Mapping[str, Number | Iterable[Number]] | None = None  # of the methods that have them
-    seed: int = 0
+    seed: int | None = None  # of the documents
+    seeds: Texts | None = None  # how many packs of documents, or which
+    workload: str | Path | None = None  # a file with your own packs, in place of masks and lengths
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,10 @@ def run_plan(request: PlanRequest, show: Callable[[dict[str, Any]], None]) -> Pl
     return Plan(planned, splits.cells())
 
 
-def splits_of(request: SplitRequest, per_node: int, device: str = "cuda", all_grids: bool = False, all_options: bool = False) -> Splits:
-    """The cells that a request asks for."""
+def splits_of(
+    request: SplitRequest, per_node: int, device: str = "cuda", all_grids: bool = False, all_options: bool = False, packs: int = 1
+) -> Splits:
+    """The cells that a request asks for. Documents are drawn with the seeds from 0 on, `packs` of them where no seeds are given."""
     load_masks(request.plugin_files)
     for path in request.plugin_files:
         load_carefully(path, Limits().start_s)
@@ -83,11 +89,19 @@ def splits_of(request: SplitRequest, per_node: int, device: str = "cuda", all_gr
         raise BadInput(f"methods are compared on one kernel, and --kernels has {len(kernels)}; give one.")
     per_gpu = tuple(texts("per_gpu", "8K" if request.per_gpu is None else request.per_gpu))
     usual = Suite(masks=("causal",), level=LevelName.CP, seqlens=per_gpu, per_rank=request.seqlens is None)
-    suite, gpus = suite_of(request, usual), _gpus(request.gpus)
+    steps = _steps(request) if request.workload is not None else ()
+    suite, gpus = suite_of(request, usual.changed(seeds=packs)), _gpus(request.gpus)
     totals = {length * (count if suite.per_rank else 1) for length in suite.lengths for count in gpus}
     for note in cut_note(suite.document_lengths, totals) if suite.documents else []:
         say(f"note: {note}.")
-    return Splits(suite, gpus, per_node, device, all_grids, all_options)
+    return Splits(suite, gpus, per_node, device, all_grids, all_options, steps)
+
+
+def _steps(request: SplitRequest) -> tuple[Step, ...]:
+    for name in ("masks", "seqlens", "per_gpu", "seed", "seeds", "documents", "distribution", "packing"):
+        if getattr(request, name) is not None:
+            raise BadInput(f"a workload has masks, lengths and documents of its own; leave out {name}.")
+    return tuple(dict.fromkeys(read_workload(request.workload or "")))
 
 
 def _gpus(value: Texts | None) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,18 @@ from longca.errors import BadInput
 from longca.recommend.shipped import for_calibrating
 from longca.simulate import cluster as clusters
 from longca.simulate import run as simulator
-from longca.simulate import timeline, validate, words
+from longca.simulate import timeline, words
 from longca.simulate.against import against as pairs_of
 from longca.simulate.answers import Simulation, Validation
 from longca.simulate.cluster import Cluster
+from longca.simulate.published import compare, published
 from longca.simulate.request import Request as Splits
-from longca.simulate.run import Simulated
+from longca.simulate.run import Simulated, refuse_dtypes
+from longca.simulate.search import search
+from longca.simulate.sensitivity import sensitivity
 from longca.text import write_over
 
-GLOO = "cpu-gloo"  # the cluster that models ranks on the cores of one machine
+PACKS = 8  # of documents, with seeds from 0 on, that every answer for many GPUs is for by default
 
 
 @dataclass(frozen=True)
@@ -52,22 +55,34 @@ def simulate(request: SimulateRequest) -> Simulation:
 
 def run_simulation(request: SimulateRequest, show: Callable[[dict[str, Any]], None]) -> Simulation:
     """Simulates a request; `show` gets each row as it comes."""
-    name, cluster = _find_cluster(request.cluster, request.constants)
-    splits = splits_of(request, cluster.per_node, "cpu" if cluster.cores else "cuda", all_grids=request.best, all_options=request.best)
+    name, cluster = find_cluster(request.cluster, request.constants)
+    if request.best and request.passes is None:
+        request = replace(request, passes="fwd+bwd")
+    single = request.trace is not None or request.timeline is not None
+    splits = splits_of(
+        request, cluster.per_node, "cpu" if cluster.cores else "cuda", request.best, request.best, packs=1 if single else PACKS
+    )
     watched, total = _watched(request, splits), len(splits.cells())
-    results = list[Simulated]()
-    for number, result in enumerate(simulator.simulate(splits, cluster, watched), 1):
+
+    def progress(number: int) -> None:
         if request.progress:
-            write_over(f"{number} of {total} cells are simulated" if number < total else "")
+            write_over(f"{number} of {total} cells are simulated or ruled out" if number < total else "")
+
+    refuse_dtypes(splits, cluster)
+    results = list[Simulated]()
+    for result in search(splits, cluster, progress) if request.best else simulator.simulate(splits, cluster, watched):
         results.append(result)
-        show(result.as_dict(name, cluster))
+        progress(len(results))
+        show(result.as_dict(name))
     if watched:
         _write_timelines(request, results[0], watched)
     written = 0 if request.out is None else len(simulator.write(splits, name, cluster, results, Path(request.out)))
-    return Simulation(name, cluster, results, request.best, request.kernels is not None, written)
+    found = Simulation(name, cluster, results, request.best, request.kernels is not None, written, Path(request.workload or "").name)
+    hanging = {place: sensitivity(contest, cluster) for place, contest in enumerate(found.contests)} if request.best else {}
+    return replace(found, sensitivities=hanging)
 
 
-def _find_cluster(name: str | Path, constants: Mapping[str, Number] | None) -> tuple[str, Cluster]:
+def find_cluster(name: str | Path, constants: Mapping[str, Number] | None) -> tuple[str, Cluster]:
     """A cluster with changed constants."""
     known, cluster = clusters.find(str(name))
     return known, clusters.changed(cluster, {constant: float(value) for constant, value in (constants or {}).items()})
@@ -105,15 +120,15 @@ def _write_timelines(request: SimulateRequest, result: Simulated, watched: Seque
 def validate_simulation(
     cluster: str | Path = "h100-ib", *, constants: Mapping[str, Number] | None = None, against: str | Path | None = None
 ) -> Validation:
-    """Compares predictions with published results of H100 clusters and with gloo records that come with LongCA; or, if `against` is a
-    folder with your own measured records of context parallelism, with these."""
-    name, found = _find_cluster(cluster, constants)
+    """Compares predictions with published results of H100 or B200 clusters, or for cpu-gloo with the gloo records that come with LongCA;
+    or, if `against` is a folder with your own measured records of context parallelism, with these."""
+    name, found = find_cluster(cluster, constants)
     if against is not None:
-        return Validation(pairs_of(Path(against), found), name, own=True)
+        return Validation(name, found, pairs_of(Path(against), found))
+    if not found.cores:
+        figures = published(name)
+        return Validation(name, found, [], (figures, compare(figures, found)))
     records = next(iter(for_calibrating()), None)
     if records is None:
         raise BadInput("the measured gloo records are missing from this installation; --against takes your own records.")
-    if found.cores:
-        return Validation(pairs_of(records, found), name)
-    figures, (gloo, shared) = validate.published(), clusters.find(GLOO)
-    return Validation(pairs_of(records, shared), gloo, (name, found, figures, validate.compare(figures, found)))
+    return Validation(name, found, pairs_of(records, found))

@@ -27,7 +27,6 @@ from longca.bench.plan.cells import Planned, equal_masks, plan
 from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite
-from longca.bench.run.environment import device_model
 from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
@@ -115,7 +114,7 @@ class VerifyPlan:
         suite = self.level.suite
         heads, dims, dtypes = (", ".join(map(str, values)) for values in (suite.heads, suite.head_dims, suite.dtypes))
         extras = "".join(f", {extra}" for extra in format_extras(asdict(suite)))
-        return f"{device_model(self.level.device)}, {heads} heads of {dims}, {dtypes}{extras}, seed {suite.seed_list[0]}"
+        return f"{devices.model(self.level.device)}, {heads} heads of {dims}, {dtypes}{extras}, seed {suite.seed_list[0]}"
 
     @property
     def notes(self) -> list[str]:
@@ -174,6 +173,9 @@ def plan_verify(
     level = OneDevice(suite.changed(kernels=tuple(labels or usual)), device, files, only_named, in_process or bool(given.objects))
     if not level.catalogue.entries and not labels:  # the plugins have masks only
         level = OneDevice(suite.changed(kernels=tuple(registry.available_labels(device))), device)
+    for name in ("dtypes", "head_dims") if level.catalogue.entries and request.model is None else ():
+        if getattr(request, name) is None:  # the kernels decide
+            level.suite = level.suite.changed(**{name: level.catalogue.declared(name, tuple(map(str, getattr(suite, name))))})
     steps = [
         make_step(name, length, request.seed, suite.params_of(name), documents)
         for length in map(parse_size, map(str, suite.seqlens))

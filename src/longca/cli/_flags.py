@@ -72,7 +72,11 @@ def add_split(parser: Parser) -> None:
     parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
     parser.add_argument("--grid", metavar="UxR[xW]", help="the grid of methods that have several (default: each method's own)")
     add_option(parser)
-    add_seed(parser, "the seed of the documents (default 0)")
+    add_seed(parser, "one seed of the documents", default=None)
+    parser.add_argument("--seeds", metavar="N|A,B", help="packs of documents: how many, or which seeds (simulate: 8, plan: 1)")
+    parser.add_argument(
+        "--workload", metavar="FILE", help="your own packs: a JSON object per line with mask and documents, as for `longca run`"
+    )
     add_set(parser, "a parameter of the masks that have it")
     add_documents(parser)
     add_plugins(parser, "methods or masks of your own")

@@ -21,7 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--constant", action="append", default=[], metavar="NAME=V", help="change a constant, such as between.gb_s=100; repeatable"
     )
-    parser.add_argument("--best", action="store_true", help="try all grids, windows and stages, and show which is best and why")
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="search all grids, windows and stages for the best, and say why it is and how sure that is (passes: fwd+bwd)",
+    )
     parser.add_argument("--out", metavar="DIR", help="add records to the journal in DIR, for report, compare and recommend --cluster")
     add_json(parser, "print one JSON object per result, with --validate one for all")
     parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
@@ -30,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--validate",
         action="store_true",
-        help="compare with published results of H100 clusters and with gloo records, and print the errors",
+        help="compare with published results of H100 or B200 clusters (cpu-gloo: with gloo records), and print the errors",
     )
     parser.add_argument("--against", metavar="DIR", help="compare with measured records of the level cp, and print the errors")
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec.structs import asdict
-
 from longca.compare import words
 from longca.compare.matching import differing_fields, match
 from longca.compare.ratio import CONFIDENCE
 from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_too_noisy, judge
 from longca.errors import BadInput
 from longca.results.ranking import PRACTICAL
-from longca.results.reading import Results, read
+from longca.results.reading import Results, identity_fields, read
 from longca.results.record import Environment, Record
 from longca.results.shown import Part, Shown, comment
 from longca.results.versions import is_older
@@ -115,27 +113,18 @@ class Comparison(Shown):
             "busy": list(map(words.busy, self.busy)),
             "counts": self.counts,
             "cells": [row | _facts(cell) for row, cell in zip(self.rows, self.cells, strict=True)],
-            "only_in_a": list(map(_cell, self.only_before)),
-            "only_in_b": list(map(_cell, self.only_after)),
+            "only_in_a": list(map(identity_fields, self.only_before)),
+            "only_in_b": list(map(identity_fields, self.only_after)),
         }
 
 
 def _facts(cell: Cell) -> dict[str, Any]:
     """What was compared, and what ran on each side."""
-    return {"cell": _cell(cell.before), "a": _side(cell.before), "b": _side(cell.after)}
+    return {"cell": identity_fields(cell.before), "a": _side(cell.before), "b": _side(cell.after)}
 
 
 def _side(record: Record) -> dict[str, Any]:
     return {"kernel": record.label, "asked": record.asked, "reason": record.reason, "older": record.ok and is_older(record)}
-
-
-def _cell(record: Record) -> dict[str, Any]:
-    """What a record measures, without what came out."""
-    problem = asdict(record.measured)
-    cell = {"asked": record.asked, "level": record.level, **problem, "pass": problem["pass_"], "params": record.built.params}
-    del cell["pass_"]
-    split = asdict(record.split) if record.split else {}
-    return cell | split | {"mask_digest": record.built.digest, "grad": record.grad, "simulated": record.simulated}
 
 
 def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL, force: bool = False) -> Comparison:

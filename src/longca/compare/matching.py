@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import asdict
-
 from longca.results.naming import kernel_names
 from longca.results.points import grouped
-from longca.results.reading import Identity, as_planned, identity
+from longca.results.reading import Identity, as_planned, identity, identity_fields
 from longca.results.record import Record
 
 
@@ -53,20 +51,15 @@ def match(before: Sequence[Record], after: Sequence[Record]) -> Matches:
 
 def differing_fields(before: Sequence[Record], after: Sequence[Record]) -> dict[str, tuple[object, object]]:
     """Of journals without a cell in common, the fields in which all their records differ, with a value of each; where there are none, the
-    fields in which the first record differs from the one most like it."""
-    facts = [[_facts(record) for record in side] for side in (before, after)]
-    values = {name: [{repr(one[name]) for one in side} for side in facts] for name in facts[0][0]}
-    first, other = facts[0][0], min(facts[1], key=lambda other: sum(value != other[name] for name, value in facts[0][0].items()))
-    everywhere = [name for name, (own, others) in values.items() if own.isdisjoint(others)]
-    return {name: (first[name], other[name]) for name in everywhere or [name for name in first if first[name] != other[name]]}
-
-
-def _facts(record: Record) -> dict[str, object]:
-    """What `identity` consists of, by name."""
-    split = {"method": record.split.method, "grid": record.split.grid, "options": record.split.options} if record.split else {}
-    problem = {name.rstrip("_"): value for name, value in asdict(record.measured).items()} | {"params": record.built.params}
-    own = {"kernel": record.asked, "level": record.level, "simulated": record.simulated, "grad": record.grad, "digest": record.built.digest}
-    return own | problem | dict.fromkeys(("method", "grid", "options")) | split
+    fields in which the first record differs from the one most like it. A digest is named only where nothing else says why."""
+    sides = [[identity_fields(record) for record in side] for side in (before, after)]
+    names = dict.fromkeys(name for side in sides for one in side for name in one if name != "mask_digest")
+    first = sides[0][0]
+    other = min(sides[1], key=lambda other: sum(first.get(name) != other.get(name) for name in names))
+    own, others = ({name: {repr(one.get(name)) for one in side} for name in names} for side in sides)
+    everywhere = [name for name in names if own[name].isdisjoint(others[name])]
+    differing = everywhere or [name for name in names if first.get(name) != other.get(name)] or ["mask_digest"]
+    return {name: (first.get(name), other.get(name)) for name in differing}
 
 
 def _planned(record: Record) -> Identity:

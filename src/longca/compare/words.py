@@ -11,10 +11,11 @@ from longca.compare.ratio import Ratio
 from longca.compare.verdicts import FAR, Cell, Doubt, Remark, Verdict, is_too_noisy
 from longca.results.points import grouped
 from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.reading import identity_fields
 from longca.results.record import Record
 from longca.results.shown import Part
 from longca.results.tables import Table
-from longca.text import format_dims, format_heads, format_size, plural
+from longca.text import format_dims, format_heads, format_size, part_of, plural
 
 if TYPE_CHECKING:
     from longca.compare.baseline import Against
@@ -27,7 +28,9 @@ UNCHANGED = (Verdict.SAME, Verdict.UNMEASURED)
 DECIDED = f"only changes by a factor of {FAR:g} or more are decided"
 NO_PLATEAU = "they are part of no plateau"
 
-IN_COLUMNS = ("mask", "params", "seqlen", "pass_", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "ranks")  # of a problem
+# fields that columns show; a digest says little, so it is the last resort
+SHOWN = ("asked", "mask", "params", "seqlen", "pass", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "ranks", "method")
+IN_COLUMNS = (*SHOWN, "mask_digest")
 
 
 def describe_cells(cells: Sequence[Cell]) -> list[list[str]]:
@@ -42,19 +45,11 @@ def describe_all(records: Sequence[Record], kernels: Sequence[str] | None = None
     rows = [describe(record, name) for record, name in zip(records, names, strict=True)]
     alike = grouped(range(len(rows)), lambda index: tuple(rows[index]))
     for group in (group for group in alike.values() if len(group) > 1):
-        values = [_further(records[index]) for index in group]
-        differing = [name for name in values[0] if len({own[name] for own in values}) > 1]
+        values = [identity_fields(records[index]) for index in group]
+        differing = [name for name in values[0] if name not in IN_COLUMNS and len({own.get(name) for own in values}) > 1]
         for index, own in zip(group, values, strict=True):
-            words = [f"{name} {own[name]}" for name in differing]
-            rows[index][-1] = " ".join([rows[index][-1], *(words or [f"mask_digest {records[index].built.digest}"])])
+            rows[index][-1] = " ".join([rows[index][-1], *(f"{name} {own.get(name)}" for name in differing or ["mask_digest"])])
     return rows
-
-
-def _further(record: Record) -> dict[str, object]:
-    """What no column of the table shows, but two rows may differ by; a digest says little, so it is the last resort."""
-    problem = {name: value for name, value in asdict(record.measured).items() if name not in IN_COLUMNS}
-    split = record.split.shape if record.split else ""
-    return problem | {"level": record.level, "grad": record.grad, "grid": split, "simulated": record.simulated}
 
 
 def describe(record: Record, kernel: str) -> list[str]:
@@ -136,9 +131,9 @@ def advice(cells: Iterable[Cell]) -> list[str]:
 
 def busy(journal: Busy, decided: str = DECIDED) -> str:
     """Why no cell of a journal is trusted, and what is decided nevertheless."""
-    count = f"{journal.noisy} of {journal.measured} cells of {journal.name} {'is' if journal.noisy == 1 else 'are'} noisy"
     advice = "measure again on a quiet machine or with a larger --budget"
-    return f"{count}, so none of its cells is trusted: {decided}; {advice}."
+    count = part_of(journal.noisy, journal.measured, "cell")
+    return f"{journal.name}: {count} noisy, so none of its cells is trusted: {decided}; {advice}."
 
 
 def difference(found: Difference) -> str:
@@ -203,7 +198,7 @@ def _percent(ratio: float | None) -> str:
 def against(run: Against) -> str:
     """What became of a run beside its baseline."""
     why = f"{plural(run.faults, 'cell')} failed" if run.faults else "nothing was measured"
-    noisy = f" warning: {run.noisy} of {plural(run.timed, 'time')} are noisy, so verdicts there will be UNCLEAR." if run.noisy else ""
+    noisy = f" warning: {part_of(run.noisy, run.timed, 'time')} noisy, so verdicts there will be UNCLEAR." if run.noisy else ""
     told = {
         "UNFINISHED": f"{plural(run.left, 'cell')} of this run are left, so it is not yet compared.",
         "NOT_COMPARABLE": f"{run.reason} --renew-baseline makes this run the baseline.",

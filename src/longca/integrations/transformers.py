@@ -7,6 +7,11 @@
 A model builds its masks once per forward; they become masks of LongCA, one per batch entry, and every layer gets those. Packed batches
 (by position_ids, or by cu_seq_lens_q as its flattening collator passes them), sliding windows, chunks, padding, caches, softcap, sinks and
 grouped heads work; dropout and biases on scores are refused.
+
+Context parallelism: every rank prepares its part of the batch, and layers follow the plan that comes with it.
+
+>>> longca_transformers.register(cp=cp)  # a longca.parallel.Group
+>>> loss = model(**longca_transformers.prepare_batch(batch, model.config, cp)).loss
 """
 
 from __future__ import annotations
@@ -14,30 +19,41 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from longca.errors import BadInput, Refused, Unavailable
+from longca.integrations.planned_batch import PLAN, mask_name, prepare_batch
 from longca.integrations.visibility import LONGEST_DENSE, Rule, segments, segments_mask
 from longca.kernels.base import Kernel
 from longca.kernels.functional import attention
 from longca.masks import Mask, from_dense
 
+if TYPE_CHECKING:
+    from longca.parallel import Group, Plan
+
+__all__ = ["prepare_batch", "register"]
 Masks = tuple[Mask, ...]  # one per batch entry
 MOST_REMEMBERED = 8  # masks made of one tensor: kinds of layers, and changes in place
 LEAST = "transformers>=4.53"  # the first with an interface for masks
 
 
-def register(kernel: str | Kernel | type[Kernel] | None = None, name: str = "longca") -> None:
-    """Makes `attn_implementation=name` run `longca.attention`, with this kernel or the best one that can do it."""
+def register(kernel: str | Kernel | type[Kernel] | None = None, name: str = "longca", *, cp: Group | None = None) -> None:
+    """Makes `attn_implementation=name` run `longca.attention`, with this kernel or the best one that can do it.
+
+    With `cp`, batches that `prepare_batch` made run over the ranks of this group, with the kernel of their plan.
+    """
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
     except ImportError as error:
         raise Unavailable(f"transformers is missing or too old: pip install '{LEAST}'.") from error
 
     def forward(*given: Any, **options: Any) -> tuple[torch.Tensor, None]:
+        plan = options.pop(PLAN, None)
+        if plan is not None:
+            return planned_forward(plan if cp is None else cp.use(plan), *given, **options)
         options["kernel"] = kernel
         return attention_forward(*given, **options)
 
@@ -150,10 +166,7 @@ def attention_forward(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Returns out [B, L, H, D] of query, key and value [B, H, L, D]; transformers calls it for every layer."""
-    if dropout:
-        raise Refused(f"longca.attention has no dropout, and the model asks for {dropout}; set attention_dropout to 0.")
-    if options.get("position_bias") is not None:
-        raise Refused("longca.attention adds no bias to scores; use another attn_implementation for this model.")
+    _refuse_options(dropout, options)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     shape = (query.shape[0], query.shape[2], key.shape[2])
     prefix_sums = options.get("cu_seq_lens_q")
@@ -166,6 +179,37 @@ def attention_forward(
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     out = attention(q, k, v, list(masks), kernel=kernel, scale=scaling or 0.0, softcap=softcap or 0.0, sinks=s_aux)
     return out.contiguous(), None
+
+
+def planned_forward(
+    plan: Plan,
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    is_causal: bool | None = None,
+    s_aux: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Returns out [B, L, H, D] of this rank's query, key and value [B, H, L, D], over the keys of all ranks of a plan."""
+    _refuse_options(dropout, options)
+    if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        raise Refused("plans of prepare_batch are causal, and this layer is not; make a plan with Group.plan.")
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    settings: dict[str, Any] = {"scale": scaling or 0.0, "softcap": softcap or 0.0, "sinks": s_aux}
+    return plan.attention(q, k, v, mask_name(sliding_window), **settings).contiguous(), None
+
+
+def _refuse_options(dropout: float, options: dict[str, Any]) -> None:
+    if dropout:
+        raise Refused(f"longca.attention has no dropout, and the model asks for {dropout}; set attention_dropout to 0.")
+    if options.get("position_bias") is not None:
+        raise Refused("longca.attention adds no bias to scores; use another attn_implementation for this model.")
 
 
 @lru_cache(maxsize=64)
@@ -211,6 +255,8 @@ def _of_tensor(given: torch.Tensor, shape: tuple[int, int, int]) -> Masks:
 
     def make() -> Masks:
         batch, queries, keys = shape
+        if not given.numel() and queries:
+            raise Refused("this model does not pass the plan of its batch on to its layers, so context parallelism cannot be used with it.")
         if given.dim() != 4 or given.shape[1] != 1 or given.shape[0] not in (1, batch):
             raise Refused(f"a mask as a tensor must be [{batch}, 1, queries, keys], not {list(given.shape)}.")
         visible = given if given.dtype == torch.bool else given == 0

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, get_args, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from longca.errors import BadInput, Refused
-from longca.kernels.base import Answer, Attention, AutogradAttention, BackwardKind, Case, Kernel, Layout, No, SinkSupport, Yes
+from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, Layout, No, Yes
+from longca.kernels.plugin_checks import refuse_settings
 
 if TYPE_CHECKING:
     import torch
 
     from longca.masks import AnyMask
 
+FRAMEWORK = True
 Lowering = Callable[["AnyMask", Case], Any]
-CHOICES = {"layout": get_args(Layout), "backward": get_args(BackwardKind), "sinks": get_args(SinkSupport)}
-LISTS = ("devices", "variants", "modules", "own_files")
-DEVICES = ("cpu", "cuda")
 ARGUMENTS = ("q", "k", "v", "mask", "scale")  # of the function of a kernel, in this order
 
 
@@ -35,6 +34,9 @@ def kernel(
     differentiable: bool = ...,
     gives_lse: bool = ...,
     own_files: tuple[str, ...] = ...,
+    dtypes: tuple[str, ...] = ...,
+    head_dims: Sequence[int] = ...,
+    archs: tuple[str, ...] = ...,
 ) -> Callable[[Callable[..., Any]], type[Kernel]]: ...
 
 
@@ -49,9 +51,12 @@ def kernel(
     differentiable: bool = True,
     gives_lse: bool = False,
     own_files: tuple[str, ...] = (),
+    dtypes: tuple[str, ...] = (),
+    head_dims: Sequence[int] = (),
+    archs: tuple[str, ...] = (),
 ) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
     """Makes a kernel of `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)`. Returns a class derived from `longca.Kernel`,
-    which `longca.attention(..., kernel=...)` takes; do not call it directly.
+    which `longca.attention(..., kernel=...)` takes; called with tensors, it still is the function.
 
     A function with a parameter `softcap` gets the number that caps the scores (0: none). A function with a parameter `sinks` gets the
     logits [Hq] or None. A function without these parameters is never run with a softcap or with sinks.
@@ -59,7 +64,9 @@ def kernel(
     `lower(mask, case)` converts the mask; the function gets its result in place of the mask. It runs once, outside the timed region, and
     may raise `longca.Refused("reason")`. Without it, the function gets the mask itself. The backward is torch's autograd. `gives_lse`
     declares that the function always returns (out, lse), which the rings of context parallelism need. `own_files` names files next to this
-    one that are part of the kernel but are not imported, such as kernel.cu. Without settings, write `@longca.kernel`.
+    one that are part of the kernel but are not imported, such as kernel.cu. `dtypes`, `head_dims` and `archs` declare limits, such as
+    ("bf16",), (64, 128) and ("sm90",): other calls are refused, and `longca verify` checks what they allow. Without settings, write
+    `@longca.kernel`.
     """
     if lower is not None and not callable(lower):
         raise BadInput(f"lower must be a function of (mask, case), not {lower!r}; leave it out, and the kernel gets the mask itself.")
@@ -71,13 +78,18 @@ def kernel(
         class FunctionKernel(Kernel):
             about = (function.__doc__ or "a plugin").strip().splitlines()[0]
 
+            def __new__(cls, *given: Any, **named: Any) -> Any:
+                """Returns the kernel, of a variant or without one; for tensors the function's result."""
+                is_variant = not named.keys() - {"variant"} and all(isinstance(value, str) for value in given)
+                return super().__new__(cls) if is_variant or cls is not FunctionKernel else function(*given, **named)
+
             def supports(self, mask: AnyMask, case: Case) -> Answer:
                 if lower is None:
                     return Yes()
                 try:
                     lower(mask, case)
                 except Refused as refused:
-                    return No(f"cannot take this mask: {str(refused).rstrip('.')}")
+                    return No(f"refuses this: {str(refused).rstrip('.')}")
                 return Yes("lowered")
 
             def prepare(self, mask: AnyMask, case: Case) -> Attention:
@@ -86,6 +98,7 @@ def kernel(
 
         FunctionKernel.name, FunctionKernel.devices, FunctionKernel.layout = kernel_name, devices, layout
         FunctionKernel.capability, FunctionKernel.gives_lse, FunctionKernel.own_files = (0, 0), kernel_lse, own_files
+        FunctionKernel.dtypes, FunctionKernel.head_dims, FunctionKernel.archs = dtypes, head_dims, archs
         FunctionKernel.takes_softcap, FunctionKernel.sinks = "softcap" in declared, "native" if "sinks" in declared else "no"
         FunctionKernel.backward = "autograd" if differentiable else "none"
         FunctionKernel.__module__, FunctionKernel.__qualname__ = function.__module__, function.__qualname__
@@ -111,27 +124,6 @@ def _parameters(function: Callable[..., Any], name: str) -> Iterable[str]:
             written = f"def {name}({', '.join(ARGUMENTS)}), with softcap=0.0 or sinks=None behind them if it takes these"
             raise BadInput(f"the kernel {name!r} has the arguments {signature}, which do not fit ({error}); write {written}.") from error
     return signature.parameters
-
-
-def refuse_settings(kernel: type[Kernel]) -> None:
-    """Raises BadInput where a class has a setting of the wrong type or with an unknown value."""
-    for name, known in CHOICES.items():
-        if isinstance(value := getattr(kernel, name), str) and value not in known:
-            raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be one of {', '.join(map(repr, known))}.")
-    for name in LISTS:
-        value = getattr(kernel, name)
-        if not isinstance(value, tuple | list | property) or not all(isinstance(entry, str) for entry in _entries(value)):
-            raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be a tuple of strings, such as ('a',).")
-    if odd := [device for device in _entries(kernel.devices) if device not in DEVICES]:
-        raise BadInput(f"the kernel {kernel.name!r} is for the device {odd[0]!r}; known are {' and '.join(DEVICES)}.")
-    least = kernel.capability
-    if not (isinstance(least, tuple) and len(least) == 2 and all(isinstance(number, int) for number in least)):
-        raise BadInput(f"the kernel {kernel.name!r} has capability = {least!r}; it must be two whole numbers, such as (9, 0).")
-
-
-def _entries(value: object) -> Iterable[Any]:
-    """Returns the entries of a list; none of a property, which only an instance can evaluate."""
-    return value if isinstance(value, tuple | list) else ()
 
 
 class _FunctionAttention(AutogradAttention):

@@ -12,7 +12,6 @@ import msgspec
 
 from longca.errors import BadInput
 from longca.lengths.files import read_text
-from longca.masks.bands import read_rows, refuse_inverted
 from longca.masks.blocks import BlockMask
 from longca.masks.mask import Mask
 from longca.masks.pattern import Default, check_params, check_seed, check_seqlen, refuse_documents
@@ -86,7 +85,7 @@ def read_mask(path: str | Path) -> Mask:
         held = f"its documents hold {sum(content.documents)} tokens, and its sequence {content.seqlen}"
         raise BadInput(f"{path} is no mask: {held}; both must be equal.")
     try:
-        return Mask.of(check_seqlen(content.seqlen), content.seqlen, refuse_inverted(read_rows(content.bands)), documents=content.documents)
+        return Mask.of(check_seqlen(content.seqlen), content.seqlen, content.bands, documents=content.documents)
     except (BadInput, OverflowError) as error:
         raise BadInput(f"{path}: {error}") from error
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longca.errors import BadInput, Refused
 from longca.masks import algebra, area, encodings
-from longca.masks.bands import Bands, Ints, Range, as_ranges, cut_keys, cut_rows, read_rows, transposed, without_empty_rows
+from longca.masks.bands import Bands, Ints, Range, as_ranges, cut_keys, cut_rows, read_rows, refuse_inverted, transposed, without_empty_rows
 from longca.masks.canonical import fingerprint, merged
 from longca.masks.handle import Handled
 from longca.masks.tiles import Tiles
@@ -65,7 +65,7 @@ class Mask(Handled):
         if overlapping not in ("refuse", "unite"):
             raise BadInput(f"overlapping must be 'refuse' or 'unite', not {overlapping!r}.")
         _refuse_lengths(seqlen_q, seqlen_k)
-        given = rows if isinstance(rows, Bands) else read_rows(rows)
+        given = rows if isinstance(rows, Bands) else refuse_inverted(read_rows(rows))
         _refuse_slopes(given)
         given = without_empty_rows(given)
         if overlapping == "unite":

@@ -7,11 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from longca.errors import BadInput
-from longca.results.files import TRANSFERS, journals, journals_below, results_file
+from longca.results.files import SHIPPED, TRANSFERS, journals, journals_below, results_file
 from longca.results.reading import Results, read_all
 
-PACKAGE = Path(__file__).parents[1]
-SHIPPED = (PACKAGE / "shipped", PACKAGE.parents[1] / "results")  # in an installed package; in a source checkout
 KEPT = 4  # sets of journals that stay in memory
 
 

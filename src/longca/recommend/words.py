@@ -13,15 +13,16 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.lengths import cut_note
 from longca.recommend.answer import Answer, Choice, ModelNote, Pair
-from longca.recommend.commands import CLUSTER, ask_command, simulate_command
+from longca.recommend.commands import ask_command, run_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
 from longca.results.points import grouped
+from longca.results.problem import Split
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
-from longca.simulate.trust import trust
+from longca.simulate.errors import trust_in
 from longca.text import format_dims, format_extras, format_heads, format_shape, format_size, format_tokens, plural
 
 SHOWN = 3  # lines on the closest records
@@ -169,9 +170,9 @@ def _simulated(question: Question, best: Choice) -> list[str]:
     if best.simulated is None:
         return []
     problem, sentence = question.problem, f"simulated for the cluster {best.simulated}; nothing was measured."
-    with suppress(LongcaError):  # a cluster that is not known here
-        shape = problem.heads_q, problem.heads_kv, problem.head_dim, problem.head_dim_v
-        return [f"{sentence} {trust(clusters.find(best.simulated)[1], [problem.mask], [shape])}"]
+    with suppress(LongcaError):  # a cluster or a method that is not known here
+        cluster, split = clusters.find(best.simulated)[1], Split(best.method or "", best.grid or "", best.options or "")
+        return [f"{sentence} How near predictions came to measurements: {trust_in(best.simulated, cluster, problem, split)}."]
     return [sentence]
 
 
@@ -206,9 +207,14 @@ def _commands(answer: Answer) -> list[str]:
         many = f" on {question.problem.ranks} GPUs (under torchrun or srun on several nodes)" if question.problem.ranks > 1 else ""
         lines += [f"to measure it{many}: {command}", f"then: {ask_command(question)}"]
     if not answer.ways and not answer.out and (simulation := simulate_command(question)):
-        asked = replace(question, cluster=question.cluster or CLUSTER)
-        lines += [f"to simulate it without GPUs: {simulation}", f"then: {ask_command(asked)}"]
+        lines.append(f"to simulate it without GPUs: {simulation}")
     return lines
+
+
+def simulated(answer: Answer, parts: Sequence[Part]) -> list[Part]:
+    """The words of the simulation, and how to measure it."""
+    question = replace(answer.question, cluster=None)
+    return [*parts, f"to measure it on {question.problem.ranks} GPUs: {run_command(question)}", f"then: {ask_command(question)}"]
 
 
 def _installing(ways: Iterable[Choice]) -> list[str]:

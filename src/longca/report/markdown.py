@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
 from longca.results.groups import Group, Groups
-from longca.results.metrics import median
 from longca.results.naming import Row, Setting
 from longca.results.points import MEMORY, grouped, point, timed_lines
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL

@@ -13,13 +13,13 @@ from msgspec.structs import asdict
 
 from longca.kernels import registry
 from longca.kernels.choice.classes import length_class, mask_class
-from longca.kernels.choice.measured import Entry, Standing, versions_hash
+from longca.kernels.choice.records import Entry, Standing, versions_hash
 from longca.results.problem import Pass
 from longca.results.reading import Results
 from longca.results.record import MaskEntry, Record
 from longca.text import format_dims, format_heads
 
-Group = tuple[str, str, int, str, str, str, str]  # device, class of mask, length, heads, head size, dtype, pass
+Group = tuple[str, str, int, str, str, str, str, bool, bool]  # device, class of mask, length, heads, head size, dtype, pass, softcap, sinks
 Point = tuple[str, int]  # digest and length
 
 
@@ -38,7 +38,7 @@ def table(results: Results) -> list[Entry]:
 def _counts(record: Record) -> bool:
     """Whether it is a time of a kernel of LongCA on one device, as the kernel usually runs."""
     problem = record.problem
-    special = problem.deterministic or problem.softcap or problem.sinks or record.split or record.simulated or record.chose
+    special = problem.deterministic or record.split or record.simulated or record.chose
     return record.ok and not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
 
 
@@ -50,7 +50,8 @@ def _class(entry: MaskEntry) -> str:
 
 def _group(record: Record, device: str, kind: str) -> Group:
     problem, shape = record.problem, asdict(record.problem)
-    return device, kind, length_class(problem.seqlen), format_heads(shape), format_dims(shape), problem.dtype, problem.pass_.value
+    where = device, kind, length_class(problem.seqlen), format_heads(shape), format_dims(shape)
+    return *where, problem.dtype, problem.pass_.value, bool(problem.softcap), bool(problem.sinks)
 
 
 def _entry(group: Group, records: Iterable[Record], results: Results) -> Entry:

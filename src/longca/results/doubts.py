@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
-from types import MappingProxyType
+from statistics import median
 
 from msgspec.structs import replace
 
@@ -14,34 +14,45 @@ from longca.results import metrics
 from longca.results.problem import Problem
 from longca.results.record import Environment, Environments, Masks, Record, Status
 
-NO_MASKS: Masks = MappingProxyType({})
 ROUNDING = 1e-4  # relative: journals keep six digits
 
 
-def without_doubtful(records: Iterable[Record], environments: Environments, masks: Masks = NO_MASKS) -> list[Record]:
-    """The records, with the status `doubtful` where an `ok` cannot be believed, or is not of the mask that masks.jsonl has."""
-    names: dict[str, set[str]] = {}
-    for digest, name in masks:
-        names.setdefault(digest, set()).add(name)
+class Doubts:
+    """Why records of one journal cannot be believed, beside its environments and masks."""
+
+    def __init__(self, environments: Environments, masks: Masks) -> None:
+        self._environments, self._masks = environments, masks
+        self._names: dict[str, set[str]] = {}
+        for digest, name in masks:
+            self._names.setdefault(digest, set()).add(name)
+
+    def of(self, record: Record) -> str:
+        """Why an `ok` record cannot be believed, as a clause; empty where it can."""
+        return _contradiction(record, self._environments.get(record.env)) or _other_mask(record, self._masks, self._names)
+
+    def believes(self, record: Record) -> bool:
+        """Whether a record has a time that counts."""
+        return record.ok and not self.of(record)
+
+
+def without_doubtful(records: Iterable[Record], environments: Environments, masks: Masks) -> list[Record]:
+    """The records, with the status `doubtful` where an `ok` cannot be believed."""
+    doubts = Doubts(environments, masks)
     return [
-        _marked(record, doubt(record, environments.get(record.env)) or _other_mask(record, masks, names)) if record.ok else record
+        replace(record, status=Status.DOUBTFUL, reason=reason) if record.ok and (reason := doubts.of(record)) else record
         for record in records
     ]
 
 
-def _marked(record: Record, reason: str) -> Record:
-    return replace(record, status=Status.DOUBTFUL, reason=reason) if reason else record
-
-
-def doubt(record: Record, environment: Environment | None) -> str:
-    """Why an `ok` record cannot be believed, as a clause; empty where it can."""
+def _contradiction(record: Record, environment: Environment | None) -> str:
+    """What in an `ok` record contradicts the rest of it, or its device."""
     times, speed = record.times, record.speed
     if not record.simulated:
         if not record.check:
             return "it has a time but no check"
         if failed := [name for name, error in record.check.items() if not error.passes]:
             return f"the error of {' and '.join(failed)} is above the tolerance"
-    middle = metrics.median(times.samples)
+    middle = median(times.samples)
     if not _near(times.median, middle):
         return f"its median of {times.median:g} ms is not that of its samples, {middle:g} ms"
     if not times.p20 <= times.median <= times.p80:

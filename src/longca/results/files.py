@@ -17,6 +17,8 @@ from longca.results.schema import Damaged, Newer, decode_environments, decode_ma
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
 TRANSFERS = "transfers.jsonl"  # beside a journal that cluster files are made from
+PACKAGE = Path(__file__).parents[1]
+SHIPPED = (PACKAGE / "shipped", PACKAGE.parents[1] / "results")  # results that come with LongCA: installed; in a source checkout
 
 T = TypeVar("T")
 
@@ -36,6 +38,11 @@ def read_results(folder: str | Path) -> Lines[Record]:
 
 def read_masks(folder: str | Path) -> Lines[MaskEntry]:
     return _read_lines(Path(folder) / MASKS, decode_mask)
+
+
+def by_name(entries: Iterable[MaskEntry]) -> dict[tuple[str, str], MaskEntry]:
+    """Masks by digest and name."""
+    return {(entry.digest, entry.mask): entry for entry in entries}
 
 
 def read_environments(folder: str | Path) -> dict[str, Environment]:

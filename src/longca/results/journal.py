@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from longca.errors import BadInput, LongcaError
-from longca.results.files import ENVIRONMENTS, LOCK, MASKS, RESULTS, Lines, read_environments, read_masks, read_results
+from longca.results.files import ENVIRONMENTS, LOCK, MASKS, RESULTS, Lines, by_name, read_environments, read_masks, read_results
 from longca.results.packing import packed_file
 from longca.results.record import Environment, MaskEntry, Record
 from longca.results.schema import encode
@@ -85,6 +85,7 @@ class Journal:
             self.records = {record.key: record for record in self.history}
             self.torn = results.torn
             self._known_masks = set(map(mask_identity, known_masks.entries))
+            self.masks = by_name(known_masks.entries)
             self.environments = read_environments(self.folder)
             self._opened = opened.pop_all()
 
@@ -115,6 +116,7 @@ class Journal:
         if mask_identity(entry) not in self._known_masks:
             self._masks.add(entry)
             self._known_masks.add(mask_identity(entry))
+            self.masks[entry.digest, entry.mask] = entry
 
     def add_environment(self, name: str, environment: Environment) -> None:
         if name in self.environments:

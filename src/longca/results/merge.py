@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from longca.results.doubts import doubt
-from longca.results.files import LOCK, MASKS, RESULTS, read_environments, read_masks
+from longca.results.doubts import Doubts
+from longca.results.files import LOCK, MASKS, RESULTS, by_name, read_environments, read_masks
 from longca.results.journal import CannotWrite, Journal
 from longca.results.packing import compressed, packed_file, read_bytes, stored
 from longca.results.reading import history
-from longca.results.record import Environments, Record
+from longca.results.record import Environment, MaskEntry, Record
 
 
 class Merged(NamedTuple):
@@ -23,38 +23,37 @@ class Merged(NamedTuple):
 def merge(out: str | Path, folders: Sequence[str | Path], packed: bool = False) -> Merged:
     """Adds the records of `folders` to `out`. Of two with one key the later counts, but a failure or a doubtful record never replaces a
     measurement. With `packed` the result is packed, and `out` may be a packed journal already."""
-    best: dict[str, Record] = {}
-    environments = {name: environment for folder in folders for name, environment in read_environments(folder).items()}
+    best: dict[str, tuple[Record, bool]] = {}  # by key, with whether it is believed
+    environments, masks = dict[str, Environment](), list[MaskEntry]()
     for folder in folders:  # all are read before anything is written
+        own, entries = read_environments(folder), read_masks(folder).entries
+        doubts = Doubts(own, by_name(entries))
         for record in history(folder):
-            known = best.get(record.key)
-            if known is None or known == record or _better(record, known, environments):
+            known, believed = best.get(record.key), doubts.believes(record)
+            if known is None or known[0] == record or believed or not known[1]:
                 best.pop(record.key, None)  # a later record also stands later: of those that measure the same, the last counts
-                best[record.key] = record
+                best[record.key] = record, believed
+        environments |= own
+        masks += entries
     if packed:
         unpack(out)
     with Journal(out) as journal:
         for name, environment in environments.items():
             journal.add_environment(name, environment)
-        for folder in folders:
-            for entry in read_masks(folder).entries:
-                journal.add_mask(entry)
-        old = dict(journal.records)
-        new = {key: record for key, record in best.items() if key not in old or _better(record, old[key], journal.environments)}
-        for record in new.values():
+        for entry in masks:
+            journal.add_mask(entry)
+        old, doubts = dict(journal.records), Doubts(journal.environments, journal.masks)
+        new = [
+            record
+            for key, (record, believed) in best.items()
+            if key not in old or (record != old[key] and (believed or not doubts.believes(old[key])))
+        ]
+        for record in new:
             journal.add(record)
     if packed:
         pack(out)
-    replaced = sum(key in old for key in new)
+    replaced = sum(record.key in old for record in new)
     return Merged(len(new) - replaced, replaced, len(best) - len(new))
-
-
-def _better(new: Record, old: Record, environments: Environments) -> bool:
-    return new != old and (_believed(new, environments) or not _believed(old, environments))
-
-
-def _believed(record: Record, environments: Environments) -> bool:
-    return record.ok and not doubt(record, environments.get(record.env))
 
 
 def unpack(folder: str | Path) -> None:

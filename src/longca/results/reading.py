@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from longca.errors import BadInput
 from longca.results import files
@@ -44,12 +45,10 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
         written = history(folder)
-        masks = {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
-        counting = latest(written, environments)
-        kept = set(map(id, counting))
-        results.replaced += without_doubtful([record for record in written if id(record) not in kept], environments, masks)
-        own = without_doubtful(counting, environments, masks)
-        for record in own:
+        masks = files.by_name(files.read_masks(folder).entries)
+        counting, others = sorted_out(written, environments)
+        results.replaced += without_doubtful(others, environments, masks)
+        for record in without_doubtful(counting, environments, masks):
             earlier = records.pop(record.key, None)  # a later record also stands later
             if earlier is not None and earlier != record:  # a copy of a journal changes nothing
                 results.replaced.append(earlier)
@@ -76,12 +75,19 @@ def history(folder: str | Path) -> list[Record]:
     return files.read_results(folder).entries
 
 
+def sorted_out(written: Sequence[Record], environments: Environments) -> tuple[list[Record], list[Record]]:
+    """Of records that measure the same the last one, at the place of the first, and those that do not count: a kernel that was edited has
+    another key, and yet its new record replaces the old one."""
+    newest, counting, others = {record.key: record for record in written}, list[Record](), list[Record]()
+    for *earlier, last in by_work(written, environments).values():
+        others += earlier
+        (counting if last is newest[last.key] else others).append(last)
+    return counting, others
+
+
 def latest(written: Iterable[Record], environments: Environments) -> list[Record]:
-    """Of records that measure the same, the last one, at the place of the first: a kernel that was edited has another key, and yet its
-    new record replaces the old one."""
-    every = list(written)
-    newest = {record.key: record for record in every}
-    return [own[-1] for own in by_work(every, environments).values() if own[-1] is newest[own[-1].key]]
+    """The records that count."""
+    return sorted_out(list(written), environments)[0]
 
 
 def by_work(records: Iterable[Record], environments: Environments) -> dict[Identity, list[Record]]:
@@ -111,3 +117,12 @@ def identity(record: Record, kernel: str | None = None) -> Identity:
     for, where a caller matches by the variant that ran."""
     name = kernel or record.asked
     return name, record.level, record.measured, record.built.digest, record.split, record.simulated, record.grad
+
+
+def identity_fields(record: Record) -> dict[str, Any]:
+    """What `identity` consists of, by name."""
+    problem = asdict(record.measured)
+    cell = {"asked": record.asked, "level": record.level, **problem, "pass": problem["pass_"], "params": record.built.params}
+    del cell["pass_"]
+    split = asdict(record.split) if record.split else {}
+    return cell | split | {"mask_digest": record.built.digest, "grad": record.grad, "simulated": record.simulated}

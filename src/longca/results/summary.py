@@ -18,7 +18,7 @@ from longca.results.ranking import PRACTICAL, Ranking, Standing
 from longca.results.record import Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import SpeedUnit, Table, speed_unit
-from longca.text import format_size, plural, printable
+from longca.text import format_size, part_of, printable
 
 _NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
 
@@ -159,7 +159,5 @@ def counts(records: Iterable[Record]) -> str:
 def host_bound_note(records: Iterable[Record]) -> str:
     """A sentence on times in which the host may be included; empty where there are none."""
     timed = [record.times.host_bound for record in records if record.ok]
-    if not (bound := sum(map(bool, timed))):
-        return ""
-    verb = "is" if bound == 1 else "are"
-    return f"{bound} of {plural(len(timed), 'time')} {verb} host_bound: the host enqueued the call too slowly and may be part of the time"
+    bound = part_of(sum(map(bool, timed)), len(timed), "time")
+    return f"{bound} host_bound: the host enqueued the call too slowly and may be part of the time" if any(timed) else ""

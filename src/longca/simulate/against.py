@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 from longca.errors import BadInput, Refused
@@ -80,9 +79,3 @@ def _plan(record: Record, results: Results) -> Plan | None:
         return registry.plan(split.method, mask, case, ranks, split.grid, record.asked, options=options.parse(split.options))
     except Refused:
         return None
-
-
-def errors(pairs: Iterable[Pair]) -> tuple[float, float]:
-    """The median of the errors' sizes, and the size that nine in ten do not exceed."""
-    sizes = sorted(abs(pair.error) for pair in pairs)
-    return median(sizes), sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from longca.bench.plan.cell import Cell
 from longca.results.shown import Part, Shown
-from longca.simulate import best, validate, words
 from longca.simulate import cluster as clusters
-from longca.simulate.against import Pair, errors, measured_names
+from longca.simulate import words
+from longca.simulate.against import Pair, measured_names
 from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import Cluster
+from longca.simulate.contest import Contest, contests
+from longca.simulate.errors import Trust, margin, spread_of, trust_in, usual
+from longca.simulate.published import Point, Published
 from longca.simulate.run import Simulated
+from longca.simulate.sensitivity import Sensitivity
 from longca.simulate.table import Row
-from longca.simulate.validate import Point, Published
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,7 +44,7 @@ class Plan(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Simulation(Shown):
-    """Predicted times of methods on a cluster, one per method, grid, mask, length and pass."""
+    """Predicted times of methods on a cluster, one per method, grid, mask, length, pack and pass."""
 
     name: str
     cluster: Cluster
@@ -48,6 +52,8 @@ class Simulation(Shown):
     with_best: bool = False
     kernel_named: bool = False
     written: int = 0  # records, into a journal
+    workload: str = ""  # whose packs the results are of
+    sensitivities: Mapping[int, Sensitivity] = field(default_factory=dict)  # by the place of a question
 
     @property
     def ok(self) -> bool:
@@ -56,60 +62,62 @@ class Simulation(Shown):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return [result.as_dict(self.name, self.cluster) for result in self.results]
+        return [result.as_dict(self.name) for result in self.results]
 
-    @property
-    def best(self) -> list[Simulated]:
-        """The fastest for each number of GPUs, mask, length, shape and pass."""
-        return [group[0] for group in best.contests(self.results)]
+    @cached_property
+    def contests(self) -> list[Contest]:
+        """One for each number of GPUs, mask, length, shape and pass, over all packs; the fastest entry is first."""
+        return contests(self.results, bool(self.workload))
+
+    def trust(self, contest: Contest) -> dict[str, Trust]:
+        """How far predictions of the best entry of each method may be off."""
+        pack = contest.best.results[0].cell.problem
+        return {entry.split.method: trust_in(self.name, self.cluster, pack, entry.split) for entry in contest.by_method}
+
+    def equals(self, contest: Contest) -> list[str]:
+        """The methods that cannot be told from the best, by the errors of predictions."""
+        trust, best = self.trust(contest), contest.best.split.method
+        expected = usual(self.name, self.cluster, trust[best].kind)
+        others = [entry for entry in contest.by_method if entry.split.method != best and entry.is_simulated]
+        return [entry.name for entry in others if contest.longer(entry) <= margin([trust[best], trust[entry.split.method]], expected)]
 
     def parts(self) -> list[Part]:
-        parts = words.simulation(self.results, self.name, self.cluster, self.kernel_named)
-        return [*parts, "", *map(words.contest, best.contests(self.results))] if self.with_best else parts
+        return words.simulation(self)
 
 
 @dataclass(frozen=True, repr=False)
 class Validation(Shown):
-    """Predictions beside measured records of ranks, and beside published figures of GPU clusters unless the records are the user's own."""
+    """Predictions beside measured records of ranks, or beside published figures of GPU clusters."""
 
-    pairs: list[Pair]
     name: str  # of the cluster that they are predicted with
-    published: tuple[str, Cluster, Published, list[Point]] | None = None
-    own: bool = False
+    cluster: Cluster
+    pairs: list[Pair]
+    published: tuple[Published, list[Point]] | None = None
     ok = True
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per measured record."""
-        return [
+        """One row per measured record or published figure."""
+        points = self.published[1] if self.published else []
+        figures = [{**point.figure._asdict(), **point._asdict(), "error": point.error} for point in points]
+        for row in figures:
+            row["pass"] = row.pop("pass_").value
+            del row["figure"]
+        return figures + [
             {**measured_names(pair.record), "measured_ms": pair.record.times.median, "simulated_ms": pair.ms, "error": pair.error}
             for pair in self.pairs
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Errors in short, and every published figure and measured record."""
-        by_ranks: dict[int, list[Pair]] = {}
-        for pair in self.pairs:
-            by_ranks.setdefault(pair.record.problem.ranks, []).append(pair)
-        ranks = {count: _summary(pairs) for count, pairs in sorted(by_ranks.items())}
-        gloo = {"cluster": self.name, **_summary(self.pairs), "ranks": ranks, "points": self.rows}
-        if self.published is None:
-            return {"gloo": gloo}
-        name, _, figures, points = self.published
-        plain = [{**point._asdict(), "pass_": point.pass_.value, "error": point.error} for point in points]
-        return {"published": {"cluster": name, **validate.summary(points, figures), "points": plain}, "gloo": gloo}
+        """Errors in short, and every published figure or measured record."""
+        rows = self.rows
+        spread = spread_of(row["error"] for row in rows)
+        return {"cluster": self.name, "compared": len(rows), "error": spread.median, "nine_in_ten": spread.most, "points": rows}
 
     def parts(self) -> list[Part]:
-        if self.own:
-            return words.against(self.pairs, self.name)
-        published = words.published(*self.published) if self.published else []
-        origin = f"\nMeasured on two cores with gloo, and predicted with {self.name}:"
-        return [*published, origin, *words.against(self.pairs, self.name, rows=False)]
-
-
-def _summary(pairs: Sequence[Pair]) -> dict[str, Any]:
-    typical, most = errors(pairs)
-    return {"records": len(pairs), "error": typical, "nine_in_ten": most}
+        if self.published:
+            return words.published(self.name, self.cluster, *self.published)
+        return words.against(self.pairs, self.name)
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,7 +19,7 @@ Positive = Annotated[float, Meta(gt=0, le=1e12)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
-DENSE = ("full", "causal")  # masks that scale alike with all methods
+DENSE, DOCUMENTS = ("full", "causal"), ("full_document", "causal_document")  # kinds of masks that were compared
 SHAPE = (64, 8, 128, 128)  # heads and head sizes of the published figures
 _RANKS = re.compile(r"\d+(-\d+)?")
 
@@ -96,9 +96,6 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     wait_holds_host: bool = False  # gloo: a wait stops the host, not only the stream of the device
     cores: NotNegative = 0.0  # of a node, shared by all its ranks; 0: every rank has a device of its own
     slow: dict[str, Positive] = {}  # ranks ("3", or "8-15") whose compute takes so many times as long
-    # relative half widths of the intervals that answers carry, in which half of the figures lie that were compared; 0: not known
-    error: NotNegative = 0.0
-    error_dense: NotNegative = 0.0  # of full and causal masks; 0: as others
     compared: str = ""  # a sentence on what predictions were compared with, where that gives no error of whole times
     source: str = ""  # where the constants come from
 
@@ -106,10 +103,6 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         for ranks in self.slow:
             if not _RANKS.fullmatch(ranks):
                 raise ValueError(f"slow has {ranks!r}, which must be a rank such as 3, or ranks such as 8-15")
-
-    def error_of(self, mask: str) -> float:
-        """Returns the relative error to state for a mask of this name."""
-        return (mask in DENSE and self.error_dense) or self.error
 
     def slowness(self, rank: int) -> float:
         """Returns the factor by which compute on a rank is slower."""
@@ -145,6 +138,14 @@ def changed(cluster: Cluster, settings: dict[str, float]) -> Cluster:
             raise BadInput(f"{name} is no constant of a cluster; write one such as between.gb_s or compute.host_us.")
         table[last] = int(value) if float(value).is_integer() else value
     return convert(values, Cluster, "the cluster with these constants")
+
+
+def constant(cluster: Cluster, name: str) -> float:
+    """The value of a constant by its name, such as between.gb_s."""
+    value: Any = cluster
+    for part in name.split("."):
+        value = getattr(value, part)
+    return float(value)
 
 
 def to_toml(cluster: Cluster) -> str:

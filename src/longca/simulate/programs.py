@@ -47,10 +47,18 @@ class Programs:
 
 
 def record_job(cells: Sequence[Cell]) -> Programs | Refused:
-    """Returns the programs of a job, or why there are none: no method or kernel is simulated that a run would refuse."""
+    """Returns the programs of a job, or why there are none."""
     try:
-        programs = Programs.of(plan_job(cells))
-        refuse_calls(programs.plan, distinct_calls(programs.ranks))
+        return record_plan(plan_job(cells))
+    except Refused as refusal:
+        return refusal
+
+
+def record_plan(plan: Plan) -> Programs | Refused:
+    """Returns the programs of a plan, or why there are none: no kernel is simulated that a run would refuse."""
+    try:
+        programs = Programs.of(plan)
+        refuse_calls(plan, distinct_calls(programs.ranks))
     except Refused as refusal:
         return refusal
     return programs

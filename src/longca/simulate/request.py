@@ -8,18 +8,20 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from longca import masks
 from longca.bench.many_devices.grids import grid_of, has_a_choice, options_of, plan_of, refuse_options
 from longca.bench.many_devices.level import methods_of
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import make_cells, mask_of
 from longca.bench.plan.suite import Suite, check
+from longca.bench.plan.workload import Step
 from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import Method, Plan
-from longca.results.problem import Split
+from longca.results.problem import Problem, Split
 from longca.results.record import LevelName
 from longca.text import parse_size
 
@@ -36,6 +38,7 @@ class Request:
     device: str = "cuda"  # cpu: the cluster has no GPUs
     all_grids: bool = False  # every grid, unless the suite gives one
     all_options: bool = False  # every value that a search tries of options that the suite does not give
+    steps: tuple[Step, ...] = ()  # of a workload, in place of masks and lengths
 
     def __post_init__(self) -> None:
         check(self.suite)
@@ -61,7 +64,9 @@ class Request:
             suite = self.suite.changed(level=LevelName.CP, nproc=ranks)
             if suite.per_rank:
                 suite = suite.changed(seqlens=tuple(parse_size(str(size)) * ranks for size in suite.seqlens))
-            for cell in make_cells(suite, [self.kernel], self.device):
+            for cell in make_cells(suite, [self.kernel], self.device, self.steps):
+                if cell.problem.seed != suite.seed_list[0] and not self.steps and not _is_drawn(cell.problem):
+                    continue
                 case = cell.case(mask_of(cell.problem))
                 for method in self.methods:
                     grids = [Grid.parse(grid) for grid in self._grids(method, suite, case, ranks)]
@@ -81,6 +86,11 @@ class Request:
         if self.all_grids:
             return [str(grid) for grid in every_grid(method, case, ranks)]
         return [str(method.default_grid(case, ranks, self.per_node))]
+
+
+def _is_drawn(problem: Problem) -> bool:
+    """Whether other seeds are other documents."""
+    return problem.documents is None and masks.find(problem.mask).has_documents
 
 
 def every_grid(method: Method, case: Case, ranks: int) -> list[Grid]:

@@ -18,14 +18,15 @@ from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.bench.run.outcomes import make_record, to_message
 from longca.errors import BadInput, Refused
 from longca.parallel.grid import Grid
+from longca.parallel.method import Plan
 from longca.results.journal import Journal
 from longca.results.metrics import GIB, peak
 from longca.results.record import Environment, Memory, Outcome, RankFigures, Record, Status, Times
 from longca.simulate.cluster import Cluster
 from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.predict import Prediction, predict
-from longca.simulate.programs import record_job
-from longca.simulate.request import Request, jobs_of
+from longca.simulate.programs import record_plan
+from longca.simulate.request import Request, jobs_of, plan_job
 from longca.simulate.table import names, plain
 
 VERSION = "simulator"  # the name under which a record's versions have the model
@@ -41,21 +42,21 @@ class Simulated:
     cell: Cell
     outcome: Outcome
     prediction: Prediction | None
+    least_ms: float | None = None  # that it takes at least, where it was not simulated because others take less
 
-    def as_dict(self, name: str, cluster: Cluster) -> dict[str, Any]:
+    def as_dict(self, name: str) -> dict[str, Any]:
         """As plain values; `name` is that of the cluster."""
         found, outcome = self.prediction, self.outcome
         row = {"cluster": name, **plain(names(self.cell)), "status": outcome.status.value}
         if found is None:
-            return row | {"reason": outcome.reason}
-        row |= {figure: getattr(found, figure) for figure in FIGURES} | {"error": cluster.error_of(self.cell.problem.mask) or None}
+            return row | {"reason": outcome.reason} | ({} if self.least_ms is None else {"least_ms": self.least_ms})
+        row |= {figure: getattr(found, figure) for figure in FIGURES}
         return row | {"peak_bytes": max(found.peaks), "sent_bytes": max(found.sent_bytes)}
 
 
 def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) -> Iterator[Simulated]:
     """Every cell of the request, cells of one plan one after the other. Large requests run on all cores: plan by plan, or where there are
     few plans, ranks and passes of each."""
-    _refuse_dtypes(request, cluster)
     jobs: list[Job] = [(cells, cluster, tuple(watched)) for cells in jobs_of(request.cells())]
     ranks = sum(cells[0].problem.ranks for cells, _, _ in jobs if cells[0].split is not None)
     if ranks < MANY_RANKS or len(jobs) < cores():
@@ -73,7 +74,7 @@ def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) ->
             shown += 1
 
 
-def _refuse_dtypes(request: Request, cluster: Cluster) -> None:
+def refuse_dtypes(request: Request, cluster: Cluster) -> None:
     """Raises BadInput for a dtype with which the device cannot reach the cluster's speed: that speed was measured with another."""
     speed = cluster.compute.forward_tflops
     for dtype in request.suite.dtypes:
@@ -92,36 +93,51 @@ def _length(job: Job) -> int:
 
 
 def simulate_job(job: Job) -> list[Simulated]:
-    """The passes of one plan."""
+    """The passes of one job."""
     cells, cluster, watched = job
-    programs = record_job(cells)
+    try:
+        return simulate_plan(plan_job(cells), cells, cluster, watched)
+    except Refused as refusal:
+        return unsupported(cells, refusal)
+
+
+def simulate_plan(plan: Plan, cells: Sequence[Cell], cluster: Cluster, watched: Sequence[int] = ()) -> list[Simulated]:
+    """The passes of one plan."""
+    programs = record_plan(plan)
     if isinstance(programs, Refused):
-        return [Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(programs)), None) for cell in cells]
+        return unsupported(cells, programs)
 
     def simulated(cell: Cell) -> Simulated:
         most = max(programs.peaks(cell.problem.pass_))
         if most > cluster.memory_gib * GIB:
-            reason = f"a rank holds {most / GIB:.1f} GiB, and a GPU has {cluster.memory_gib:g}"
-            return Simulated(cell, Outcome(status=Status.OOM, reason=reason), None)
+            return too_large(cell, most, cluster)
         prediction = predict(programs, cluster, cell.problem.pass_, watched)
         return Simulated(cell, _outcome(prediction, cluster, cell), prediction)
 
     return list(map(simulated, cells) if programs.plan.ranks < MANY_RANKS else map_forked(simulated, cells))
 
 
+def unsupported(cells: Sequence[Cell], refusal: Refused) -> list[Simulated]:
+    return [Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(refusal)), None) for cell in cells]
+
+
+def too_large(cell: Cell, size: int, cluster: Cluster) -> Simulated:
+    reason = f"a rank holds {size / GIB:.1f} GiB, and a GPU has {cluster.memory_gib:g}"
+    return Simulated(cell, Outcome(status=Status.OOM, reason=reason), None)
+
+
 def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:
-    ms, error = prediction.ms, cluster.error_of(cell.problem.mask)
+    ms = prediction.ms
     limit = peak(cluster.device, cell.problem.dtype)
     peaks = [size / GIB for size in prediction.peaks]
     return Outcome(
         status=Status.OK,
         timed=Times(
             median=ms,
-            p20=ms / (1 + error),
-            p80=ms * (1 + error),
+            p20=ms,
+            p80=ms,
             samples=[ms],
             tflops=prediction.tflops,
-            spread=error or None,
             stop="simulated",
             mfu=None if limit is None else prediction.tflops / limit,
         ),

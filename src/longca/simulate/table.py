@@ -25,6 +25,7 @@ class Row:
     mask: str
     seqlen: int
     pass_: str
+    seed: int = 0  # of its documents
     refusal: str = ""
     inside_bytes: int = 0
     between_bytes: int = 0
@@ -56,7 +57,7 @@ def names(cell: Cell) -> dict[str, Any]:
     """What a cell is of."""
     assert cell.split is not None
     problem, split = cell.problem, cell.split
-    case = {"mask": problem.mask_title, "seqlen": problem.seqlen, "pass_": problem.pass_.value}
+    case = {"mask": problem.mask_title, "seqlen": problem.seqlen, "pass_": problem.pass_.value, "seed": problem.seed}
     return {"method": split.method, "grid": split.grid, "options": split.options, "gpus": problem.ranks, **case}
 
 

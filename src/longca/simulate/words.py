@@ -1,35 +1,35 @@
-"""The words of `longca plan` and `longca simulate`: tables, what makes a method the best, and how near predictions come to measurements."""
+"""The words of `longca plan` and `longca simulate`: the answer, tables, and how near predictions come to measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
+from longca.results.problem import Problem
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure
-from longca.simulate import validate
-from longca.simulate.against import Pair, errors, measured_names
-from longca.simulate.best import AS_LONG
+from longca.simulate.against import Pair, measured_names
 from longca.simulate.calibrate import Fit
-from longca.simulate.cluster import Cluster
-from longca.simulate.predict import Prediction
+from longca.simulate.cluster import DENSE, DOCUMENTS, Cluster
+from longca.simulate.contest import AS_LONG, Contest, Entry
+from longca.simulate.errors import ledger_of, spread_of, usual
+from longca.simulate.published import Point, Published
+from longca.simulate.sensitivity import Sensitivity
 from longca.simulate.table import Row
-from longca.simulate.trust import trust
-from longca.simulate.validate import Point, Published
 from longca.text import format_memory, format_size, plural
 
 if TYPE_CHECKING:
-    from longca.simulate.run import Simulated
+    from longca.simulate.answers import Simulation
 
-LITTLE = 0.02  # of the time: no reason
+SHOWN = 10  # rows of the best
 PLANNED = ["method", "grid", "GPUs", "mask", "tokens", "pass", "sent in node", "to others", "messages", "memory", "work", "imbalance"]
-SIMULATED = ["method", "grid", "GPUs", "mask", "tokens", "pass", "ms", "TFLOP/s"]
+SIMULATED = ["method", "grid", "GPUs", "mask", "tokens", "pass", "ms", "range", "TFLOP/s"]
 SHARES = ["compute", "transfers", "others", "host", "hidden"]
 LEGEND = (
-    "compute: its share of the time (mean over ranks); transfers, others, host: shares of waiting for transfers, other ranks and the host. "
-    "hidden: the share of transfers that overlaps with compute."
+    "ms: the mean over packs. compute: its share of the time (mean over ranks); transfers, others, host: shares of waiting for transfers, "
+    "other ranks and the host. hidden: the share of transfers that overlaps with compute."
 )
 SAME_SPEED = "Attention has the cluster's speed with every kernel; --kernels changes memory, copies and what is refused."
 
@@ -58,44 +58,79 @@ def plan(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Part]:
 
 def documents(cells: Sequence[Cell]) -> list[str]:
     """The number and the lengths of the documents of each mask that has some. They decide which method is the best."""
+    packs: dict[tuple[str, int], dict[Problem, Cell]] = {}
+    for cell in cells:
+        packs.setdefault((cell.problem.mask_title, cell.problem.seqlen), {})[cell.problem.every_pass] = cell
     sentences = []
-    for cell in {(cell.problem.mask_title, cell.problem.seqlen): cell for cell in cells}.values():
-        if own := mask_of(cell.problem).documents:
-            lengths = f"{plural(len(own), 'document')} of {min(own)} to {max(own)} tokens"
-            origin = "given" if cell.problem.documents else f"drawn with seed {cell.problem.seed}; --lengths gives your own"
-            sentences.append(f"{cell.problem.mask_title}, {format_size(cell.problem.seqlen)} tokens: {lengths} ({origin}).")
+    for (mask, seqlen), own in packs.items():
+        drawn = {problem.seed: lengths for problem in own if (lengths := mask_of(problem).documents)}
+        if not drawn:
+            continue
+        counts, every = [len(lengths) for lengths in drawn.values()], [length for lengths in drawn.values() for length in lengths]
+        number = plural(counts[0], "document") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} documents"
+        given = next(iter(own)).documents is not None
+        seeds = f"seed {next(iter(drawn))}" if len(drawn) == 1 else f"{len(drawn)} seeds, {min(drawn)} to {max(drawn)}"
+        origin = "given" if given else f"drawn with {seeds}; --lengths gives your own"
+        sentences.append(f"{mask}, {format_size(seqlen)} tokens: {number} of {min(every)} to {max(every)} tokens ({origin}).")
     return sentences
 
 
-def simulation(results: Sequence[Simulated], name: str, cluster: Cluster, kernel_named: bool = False) -> list[Part]:
-    """Times and where they go, how near such predictions came to others, and what is refused."""
-    rows, refused = list[list[str]](), dict[tuple[str, str], list[str]]()
-    for result in results:
-        cell, found = result.cell, result.prediction
-        assert cell.split is not None
-        problem, split = cell.problem, cell.split
-        if found is None:
+BOUNDS = {
+    "compute_share": "compute",
+    "exposed_share": "transfers that nothing hides",
+    "late_share": "imbalance: ranks wait for slower ones",
+    "host_share": "the host, which issues operations",
+}
+
+
+def simulation(found: Simulation) -> list[Part]:
+    """The answers, then times and where they go, how near such predictions came to measurements, and what is refused."""
+    contests, parts = found.contests, list[Part]()
+    for place, contest in enumerate(contests if found.with_best else []):
+        parts += [*answer(found, contest, found.sensitivities.get(place)), ""]
+    rows = [row for contest in contests for row in _rows(contest, found.with_best, found.workload)]
+    if rows:
+        parts += [Table("", [*SIMULATED, *SHARES, "memory"], rows), ""]
+        parts += [_skipped(contest) for contest in contests if len(contest.simulated) < len(contest.entries)]
+        parts.append(f"SIMULATED on {found.name} ({found.cluster.about}), not measured. {LEGEND}")
+        parts += [] if found.with_best else dict.fromkeys(line for contest in contests for line in trust(found, contest))
+        parts += documents([result.cell for result in found.results])
+    refused: dict[tuple[str, str], list[str]] = {}
+    for result in found.results:
+        problem, split = result.cell.problem, result.cell.split
+        if split is not None and result.prediction is None and result.least_ms is None:
             where = f"on {problem.ranks} GPUs, {problem.mask_title}: {result.outcome.reason}"
             refused.setdefault((split.method, where), []).append(split.shape)
-            continue
-        names = [split.method, split.shape, str(problem.ranks), problem.mask_title, format_size(problem.seqlen), problem.pass_.value]
-        shares = (found.compute_share, found.exposed_share, found.late_share, found.host_share, found.hidden_share)
-        figures = [f"{found.ms:.4g}", format_figure(found.tflops), *(f"{share:.0%}" for share in shares)]
-        rows.append([*names, *figures, format_memory(max(found.peaks))])
-    parts: list[Part] = []
-    if rows:
-        cells = [result.cell for result in results if result.prediction is not None]
-        shapes = {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.head_dim_v) for cell in cells}
-        origin = f"SIMULATED on {name} ({cluster.about}), not measured. {LEGEND}"
-        parts = [
-            Table("", [*SIMULATED, *SHARES, "memory"], rows),
-            "",
-            origin,
-            trust(cluster, {cell.problem.mask for cell in cells}, shapes),
-        ]
-        parts += documents([result.cell for result in results])
     parts += [f"{method} {', '.join(dict.fromkeys(shapes))} {where}" for (method, where), shapes in refused.items()]
-    return [*parts, SAME_SPEED] if rows and kernel_named else parts
+    return [*parts, SAME_SPEED] if rows and found.kernel_named else parts
+
+
+def _rows(contest: Contest, few: bool, workload: str) -> list[list[str]]:
+    """The fastest entries, or all of them."""
+    rows, problem = list[list[str]](), contest.problem
+    for entry in contest.simulated[: SHOWN if few else None]:
+        split, seqlens = entry.split, {result.cell.problem.seqlen for result in entry.results}
+        tokens = (
+            format_size(problem.seqlen)
+            if len(seqlens) == 1 and not workload
+            else f"{format_size(min(seqlens))} to {format_size(max(seqlens))}"
+        )
+        names = [split.method, split.shape, str(problem.ranks), workload or problem.mask_title, tokens, problem.pass_.value]
+        spread = f"{format_figure(min(entry.times))} to {format_figure(max(entry.times))}" if contest.packs > 1 else ""
+        shares = (entry.share(name) for name in (*BOUNDS, "hidden_share"))
+        figures = [f"{entry.total_ms / contest.packs:.4g}", spread, format_figure(entry.tflops), *(f"{share:.0%}" for share in shares)]
+        rows.append([*names, *figures, format_memory(entry.peak_bytes)])
+    return rows
+
+
+def _skipped(contest: Contest) -> str:
+    """How many were not simulated, and why that is no loss."""
+    rest = [entry for entry in contest.entries if not entry.is_simulated]
+    least = min(entry.total_ms for entry in rest) / contest.packs
+    return (
+        f"{len(rest)} of {len(contest.entries)} settings were not simulated in every pack: compute, host and bytes of one rank alone take "
+        f"{least:.4g} ms or more, and {contest.best.name} takes {contest.best.total_ms / contest.packs:.4g} ms in all."
+    )
 
 
 def title(cell: Cell) -> str:
@@ -108,76 +143,105 @@ def method_name(cell: Cell) -> str:
     return f"{cell.split.method} {cell.split.shape}"
 
 
-def contest(group: Sequence[Simulated]) -> str:
-    """The best, and what makes the next method, and other grids of the best one, slower."""
-    best = group[0]
-    assert best.prediction is not None
-    assert best.cell.split is not None
-    figures = f"{format_figure(best.prediction.tflops)} TFLOP/s per GPU, {best.prediction.ms:.3g} ms"
-    sentences = [f"{title(best.cell)}: use {method_name(best.cell)}, {figures}."]
-    method = best.cell.split.method
-    others = [result for result in group[1:] if result.cell.split is not None and result.cell.split.method != method]
-    same = [result for result in group[1:] if result.cell.split is not None and result.cell.split.method == method]
-    for rival in others[:1] + same[:1]:
-        assert rival.prediction is not None
-        slower, name = rival.prediction.ms / best.prediction.ms - 1, method_name(rival.cell)
-        if slower < AS_LONG:
-            sentences.append(f"{name} takes as long.")
-        else:
-            sentences.append(f"{name} takes {slower:.0%} longer: {_difference(best.prediction, rival.prediction)}.")
-    return " ".join(sentences)
+def answer(found: Simulation, contest: Contest, hangs_on: Sensitivity | None) -> list[str]:
+    """What to use, what is as good, how sure that is, what bounds it, and what would change it: a line each."""
+    best, packs = contest.best, contest.packs
+    what = f"{found.workload}: {plural(packs, 'pack')} on {contest.problem.ranks} GPUs, {contest.problem.pass_.value}"
+    what = what if found.workload else title(best.results[0].cell)
+    mean = best.total_ms / packs
+    ends = f" (mean of {packs} packs, {format_figure(min(best.times))} to {format_figure(max(best.times))})" if packs > 1 else ""
+    lines = [f"{what}: use {best.name}, {mean:.3g} ms{ends}, {format_figure(best.tflops)} TFLOP/s per GPU."]
+    if packs > 1:
+        wins = ", ".join(f"{method} {number}" for method, number in contest.wins.items())
+        longest = max(best.times) / best.total_ms
+        lines.append(f"fastest in packs: {wins}; by total time over {packs} packs, of which the longest is {longest:.0%}.")
+    equals = found.equals(contest)
+    rivals = [_rival(contest, entry, entry.name in equals) for entry in contest.by_method if entry is not best][:3]
+    lines += [f"next: {'; '.join(rivals)}."] if rivals else []
+    lines += trust(found, contest)
+    lines.append(bounds(best, hangs_on))
+    return [*lines, changes(hangs_on)] if hangs_on and hangs_on.rivals else lines
 
 
-def _difference(best: Prediction, rival: Prediction) -> str:
-    """What the rival spends more and less time on, as shares of the best one's time; they add up to the difference."""
-    parts = {
-        "attention and copies": (best.compute_share, rival.compute_share),
-        "waiting for transfers": (best.exposed_share, rival.exposed_share),
-        "waiting for slower ranks": (best.late_share, rival.late_share),
-        "waiting for the host": (best.host_share, rival.host_share),
-    }
-    changes = {what: other * rival.ms / best.ms - own for what, (own, other) in parts.items()}
-    shown = [f"{what} {share:+.0%}" for what, share in sorted(changes.items(), key=lambda item: -item[1]) if abs(share) > LITTLE]
-    return ", ".join(shown) or "a little of everything"
+def _rival(contest: Contest, entry: Entry, equal: bool) -> str:
+    slower = contest.longer(entry)
+    if not entry.is_simulated:
+        return f"{entry.split.method} {slower:+.0%} or more"
+    if slower < AS_LONG:
+        return f"{entry.name} takes as long"
+    low, high = contest.longer_over_packs(entry) if contest.packs > 1 else (slower, slower)
+    over = f" ({low:+.0%} to {high:+.0%} over packs)" if contest.packs > 1 else ""
+    return f"{entry.name} {slower:+.0%}{over}{', equal within the error' if equal else ''}"
+
+
+def trust(found: Simulation, contest: Contest) -> list[str]:
+    """How far predictions were off, for each method; which methods and settings were never compared."""
+    own, cluster = found.trust(contest), found.cluster
+    ledger, kind = ledger_of(found.name, cluster), next(iter(own.values())).kind
+    expected = usual(found.name, cluster, kind)
+    if ledger is None:
+        elsewhere = f"on other clusters times on {kind} were within {expected} of predictions"
+        why = cluster.compared or "Predictions for this cluster, with these constants, were compared with no measurement"
+        return [f"{why.rstrip('.')}; {elsewhere}."]
+    compared = [one for one in own.values() if one.spread is not None]
+    never = [one.method for one in own.values() if one.spread is None]
+    shown = compared[:3] if found.with_best else compared
+    lines = [f"error on {kind} ({ledger.source}): {'; '.join(map(str, shown))}."] if shown else []
+    if never:
+        lines.append(f"never compared on {kind}: {', '.join(never)}; other methods were within {expected}.")
+    return lines
+
+
+def bounds(best: Entry, hangs_on: Sensitivity | None) -> str:
+    """What takes most of the time, and what twice as good a machine would save."""
+    shares = {words: best.share(name) for name, words in BOUNDS.items()}
+    most = max(shares, key=lambda words: shares[words])
+    line = f"bound by {most} ({shares[most]:.0%} of the time)"
+    if hangs_on is None:
+        return f"{line}."
+    gains = {f"{'half the ' if name == 'host time' else 'twice the speed of '}{name}": gain for name, gain in hangs_on.gains.items()}
+    gains["perfect balance"] = best.share("late_share")
+    ordered = sorted(gains.items(), key=lambda item: -item[1])
+    return f"{line}; what would help most: {', '.join(f'{what} {max(gain, 0.0):.0%}' for what, gain in ordered[:3])}."
+
+
+def changes(hangs_on: Sensitivity) -> str:
+    """Which constant changes the winner."""
+    rivals = " or ".join(entry.split.method for entry in hangs_on.rivals)
+    if not hangs_on.changes:
+        return f"no constant (host time, links, compute) changed between half and twice its value makes {rivals} faster."
+    texts = [f"{change.name} x{change.factor:.2g} ({change.value:.3g}) makes it {change.winner.name}" for change in hangs_on.changes]
+    return f"the winner changes: {'; '.join(texts)}."
 
 
 def published(name: str, cluster: Cluster, figures: Published, points: Sequence[Point]) -> list[Part]:
-    """Published and predicted speeds, and the errors."""
-    first, last, summary = figures.gpus[0], figures.gpus[-1], validate.summary(points, figures)
-    head = f"Published, predicted and error, for {', '.join(map(str, figures.gpus))} GPUs, and of the ratio of the most to the fewest:"
+    """Published and predicted speeds, and the errors by kind of mask and by method."""
+    first, last = figures.gpus[0], figures.gpus[-1]
     lines: dict[tuple[str, str, str], list[Point]] = {}
     for point in points:
-        lines.setdefault((point.mask, point.pass_.value, point.method), []).append(point)
+        lines.setdefault((point.figure.mask, point.figure.pass_.value, point.figure.method), []).append(point)
     columns = ["mask", "pass", "method", *(f"{gpus} GPUs" for gpus in figures.gpus), f"{last} over {first}"]
-    rows = [
-        [*names, *(f"{point.published:.0f} {point.predicted:.0f} {point.error:+.0%}" for point in line), _scaling(line[-1])]
-        for names, line in lines.items()
-    ]
-    plain, documents = summary["plain"], summary["documents"]
-    constants = ", ".join(f"{constant} {validate.constant(cluster, constant):g}" for constant in validate.CONSTANTS)
-    sentences = [
-        f"{what}: median error {figure['error']:.1%}; beyond {first} GPUs {figure['later_error']:.1%}, "
-        f"where 'the same as at {first} GPUs' has {figure['same_as_first']:.1%}."
-        for what, figure in (("full and causal", plain), ("documents", documents))
-    ]
-    scaling, within, total = (documents[name] for name in ("scaling_error", "scaling_within_25", "scaling_rows"))
-    worst = sorted(documents["rank_correlation"].items(), key=lambda item: item[1])
-    return [
-        f"{figures.about}; {figures.source}.\n{head}\n",
+    rows = []
+    for names, line in sorted(lines.items()):
+        ordered = sorted(line, key=lambda point: point.figure.gpus)
+        cells = (f"{point.published:.0f} {point.predicted:.0f} {point.error:+.0%}" for point in ordered)
+        rows.append([*names, *cells, f"{ordered[-1].scaling_error:+.0%}"])
+    parts: list[Part] = [
+        f"Published and predicted TFLOP/s per GPU and error, {format_size(figures.tokens_per_gpu)} tokens per GPU, on {name}; "
+        f"and the error of the ratio of {last} to {first} GPUs:\n",
         Table("", columns, rows),
-        f"\nConstants of {name}: {constants}.",
-        *sentences,
-        f"full and causal: worst {plain['worst']:.0%}; documents: of the scaling from {first} GPUs {scaling:.1%}.",
-        f"documents: the ratio of 64 to 8 GPUs is within 25 % in {within} of {total} rows.",
-        f"documents: rank correlation of methods, lowest first: {', '.join(f'{what} {value:.2f}' for what, value in worst)}.",
-        "\nDeviations over 20 %, and what may explain them:",
-        *(f"* {method}: {reason}" for method, reason in validate.explanations(points, figures).items()),
+        "",
     ]
-
-
-def _scaling(last: Point) -> str:
-    published, predicted = last.published / last.at_first, last.predicted / last.predicted_at_first
-    return f"{published:.2f} {predicted:.2f} {last.scaling_error:+.0%}"
+    for kind, masks in (("full and causal", DENSE), ("documents", DOCUMENTS)):
+        own = [point for point in points if point.figure.mask in masks]
+        later = [point for point in own if point.figure.gpus != first]
+        beyond = f"beyond {first} GPUs {_errors(point.error for point in later)}, of the scaling {_errors(p.scaling_error for p in later)}"
+        flat = f"'the same as at {first} GPUs' has {_errors(point.flat_error for point in later)}"
+        parts.append(f"{kind}: {_errors(point.error for point in own)}; {beyond}, where {flat}.")
+        for method in figures.methods:
+            errors_of = [point.error for point in own if point.figure.method == method]
+            parts.append(f"  {method}: {_errors(errors_of)}, from {min(errors_of):+.0%} to {max(errors_of):+.0%}")
+    return parts
 
 
 def against(pairs: Sequence[Pair], name: str, rows: bool = True) -> list[Part]:
@@ -192,14 +256,17 @@ def against(pairs: Sequence[Pair], name: str, rows: bool = True) -> list[Part]:
     counts = sorted({pair.record.problem.ranks for pair in pairs})
     for count in counts if len(counts) > 1 else []:
         own = [pair for pair in pairs if pair.record.problem.ranks == count]
-        parts.append(f"{count} ranks: {len(own)} records, {_errors(own)}.")
-    return [*parts, f"{len(pairs)} records against {name}: {_errors(pairs)}."]
+        parts.append(f"{count} ranks: {len(own)} records, {_errors(pair.error for pair in own)}.")
+    for method in dict.fromkeys(pair.record.method for pair in pairs):
+        own = [pair for pair in pairs if pair.record.method == method]
+        parts.append(f"{method}: {len(own)} records, {_errors(pair.error for pair in own)}.")
+    return [*parts, f"{len(pairs)} records against {name}: {_errors(pair.error for pair in pairs)}."]
 
 
 def fit(found: Fit) -> str:
     return f"{found.name} = {found.value:g} from {found.measurements} measurements, median error {found.error:.1%}"
 
 
-def _errors(pairs: Sequence[Pair]) -> str:
-    typical, most = errors(pairs)
-    return f"median error {typical:.1%}, nine in ten within {most:.1%}"
+def _errors(signed: Iterable[float]) -> str:
+    spread = spread_of(signed)
+    return f"median error {spread.median:.1%}, nine in ten within {spread.most:.1%}"

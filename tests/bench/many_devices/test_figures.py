@@ -14,7 +14,6 @@ from longca import masks
 from longca.bench.check.sampled_rows import sample_rows
 from longca.bench.clock.clock import Sample, measure
 from longca.bench.clock.timers import CudaTimer, HostTimer
-from longca.bench.many_devices import rank_job
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.rank_job import CurrentCell, RankSession, Timed
 from longca.bench.many_devices.ranks import Ranks
@@ -164,14 +163,6 @@ def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: 
     assert (forward.times.clock_mhz, forward.energy) == (1500.0, Energy(600.0))  # of the first rank
 
 
-def test_an_impossible_time_leaves_no_figure_of_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = ScriptedGroup()
-    group.samples = (1e-9, 1e-9, 1e-9)
-    forward = records(tmp_path, monkeypatch, group, "NVIDIA H200")[Pass.FWD]
-    assert forward.status is Status.INVALID
-    assert (forward.timed, forward.over_ranks) == (None, None)
-
-
 @pytest.mark.parametrize("answer", [{"build_ms": "soon"}, None])
 def test_a_malformed_answer_of_a_rank_costs_its_cells(answer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = SimpleNamespace(lost=False, close=lambda: None, run=lambda *_: [answer, answer])
@@ -292,16 +283,3 @@ def test_where_one_rank_fails_without_transfers_all_keep_what_they_timed(last_ca
     answers = [own[0] for own in clocked([SilentRank(), SilentRank(last_call), SilentRank()], Pass.BWD)]
     assert [answer.without_transfers_ms for answer in answers] == [None] * 3
     assert all(len(answer.timing.samples) >= 5 for answer in answers)
-
-
-def test_every_rank_reads_the_telemetry_of_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def telemetry_for(device: str, index: int) -> Any:
-        asked.append((device, index))
-        return SimpleNamespace(read=lambda: (1500.0, 600.0))
-
-    monkeypatch.setattr(rank_job, "telemetry_for", telemetry_for)
-    ((answer,),) = clocked([SilentRank()], Pass.FWD)
-    assert asked == [("cpu", 0)]
-    assert (answer.timing.clock_mhz, answer.timing.watts) == (1500.0, 600.0)

@@ -46,11 +46,6 @@ def test_windows_go_to_the_methods_that_have_them(grid: str, usp: str, loongtrai
     assert (given["ulysses"], given["magi"]) == ("4x1", "1x4")
 
 
-def test_windows_for_nobody_are_not_dropped_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--methods", "usp,burst", *SHAPE, "--nproc", "4", "--grid", "2x2x2", "--dry-run"]) == 2
-    assert "longca: usp cannot do this: it has no windows, so it cannot use the grid 2x2x2" in capsys.readouterr().err
-
-
 def test_a_suites_grid_for_other_ranks_gives_way_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["run", "quick-cp", "--masks", "causal", "--passes", "fwd", "--device", "cpu", "--nproc", "3", "--dry-run"]
     assert main(asked) == 0
@@ -90,22 +85,6 @@ def test_a_plugin_that_ends_its_process_is_a_sentence(asked: list[str], plugins:
     assert main([*asked, "--plugin", str(path)]) == 2
     why = "its process ended with exit code 3 during import"
     assert capsys.readouterr().err == f"longca: the plugin {path} breaks the process that imports it, so fix it first: {why}.\n"
-
-
-def test_a_suites_grid_is_not_for_methods_that_have_no_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "quick-cp", "--methods", "ring_p2p", "--nproc", "4", "--dry-run", "--device", "cpu"]) == 0
-    assert " 1x4 " in capsys.readouterr().out
-    assert main(["run", "quick-cp", "--methods", "ring_p2p", "--nproc", "4", "--grid", "2x2", "--dry-run", "--device", "cpu"]) == 2
-
-
-def test_methods_that_do_the_same_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["run", "--methods", "ulysses,usp,loongtrain", *SHAPE, "--dry-run"]
-    told = "without a --grid usp and loongtrain split heads alone here, as ulysses does; --grid 2x2 gives a ring."
-    assert main([*asked, "--nproc", "4"]) == 0
-    assert told in capsys.readouterr().err
-    for more in (["--nproc", "4", "--grid", "2x2"], ["--nproc", "8"]):  # a ring; more ranks than heads, so a ring as well
-        assert main([*asked, *more]) == 0
-        assert "as ulysses does" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("grid", ["2x2,1x4", "2x2x1,2x2x2"])

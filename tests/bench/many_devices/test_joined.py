@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import longca
-from longca.results.reading import read
-from longca.results.record import Record, Status
+from bench.many_devices.conftest import records_of
+from longca.results.record import Status
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 QUICK = [*SHAPE, "--budget", "0.02"]
@@ -56,10 +56,7 @@ class Started:
         return list(zip(codes, (words.read_text() for words in self.words), strict=True))
 
 
-def records_of(folder: Path) -> dict[tuple[str | None, str], Record]:
-    return {(record.method, record.problem.pass_.value): record for record in read(folder).records}
-
-
+@pytest.mark.slow
 def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for _ in range(2):  # the second time nothing is left to do, and the other rank must be told so
@@ -69,7 +66,8 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
     assert (record.status, record.problem.ranks) == (Status.OK, 2), record.reason
 
 
-@pytest.mark.parametrize("name", [pytest.param("SIGINT", marks=pytest.mark.slow), "SIGTERM"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_in_the_middle_of_a_job_ends_all_ranks(name: str, tmp_path: Path, plugins: Path) -> None:
     fragile = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "hangs"]
     started = Started(tmp_path, [*fragile, *QUICK, "--passes", "fwd", "--deadline", "900", "--out", str(tmp_path / "out")])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import longca
+from bench.many_devices.conftest import records_of
 from longca import devices, masks
 from longca.bench.check import reference
 from longca.bench.many_devices.level import ManyDevices
@@ -25,23 +25,12 @@ from longca.kernels import inputs
 from longca.kernels.base import Case
 from longca.parallel import recording, registry
 from longca.processes.ranks import RankFailed
-from longca.results.metrics import imbalance
 from longca.results.problem import Pass
 from longca.results.reading import read
 from longca.results.record import LevelName, Record, Status
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 QUICK = [*SHAPE, "--budget", "0.02"]
-
-
-@pytest.fixture(autouse=True)
-def _this_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that tests start run this very package, installed or not."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(longca.__file__).parents[1]))
-
-
-def records_of(folder: Path) -> dict[tuple[str | None, str], Record]:
-    return {(record.method, record.problem.pass_.value): record for record in read(folder).records}
 
 
 def by_method(folder: Path) -> dict[str | None, Record]:
@@ -174,14 +163,10 @@ def test_a_refusal_after_the_job_was_lost_is_a_refusal_as_before(tmp_path: Path,
     ("asked", "reason"),
     [
         (["--methods", "ulysses", *QUICK, "--nproc", "8"], "use usp with grid 4x2"),
-        (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
-        (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
-        (["--methods", "magi", *QUICK, "--grid", "two"], "is not a grid"),
         (
             ["--methods", "ring_p2p", "--kernels", "flex", "--passes", "fwd", *QUICK],
             "ring_p2p cannot use the kernel flex: flex gives no lse",
         ),
-        (["--methods", "magi,usp", "--kernels", "sdpa:math", *QUICK], "magi cannot use the kernel sdpa:math"),
         (["--methods", "usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: it attends to the keys of one rank at a time"),
         (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "the suite quick-cp, or a longer --deadline"),
     ],
@@ -192,34 +177,6 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     assert main(["run", *asked, "--out", str(tmp_path / "out")]) == 2
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_all_methods_are_asked_and_those_that_refuse_a_mask_say_so_in_their_records(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["run", "--methods", "all", *QUICK, "--masks", "uniform_block", "--passes", "fwd", "--nproc", "2", "--out", str(tmp_path)]
-    assert main(asked) == 0
-    found = by_method(tmp_path)
-    refused = {method: record.reason for method, record in found.items() if record.status == "unsupported"}
-    assert set(refused) == {name for name in registry.names() if registry.get(name).no_blocks}
-    assert all(reason.endswith("use ulysses or ring_allgather") for reason in refused.values()), refused
-    assert [found[method].status for method in ("ulysses", "ring_allgather")] == ["ok", "ok"]
-
-
-def test_kernels_with_an_autograd_backward_run_where_they_can(tmp_path: Path) -> None:
-    """ulysses whole, gathered keys forward alone; the others put results together, for which there is no lse."""
-    asked = ["run", "--methods", "all", "--kernels", "sdpa:math", *QUICK, "--nproc", "2", "--out", str(tmp_path)]
-    assert main(asked) == 0
-    found = records_of(tmp_path)
-    statuses = {name: record.status for name, record in found.items()}
-    working = [("ulysses", "fwd"), ("ulysses", "bwd"), ("ring_allgather", "fwd")]
-    assert {name for name, status in statuses.items() if status == "ok"} == set(working), found
-    assert {status for name, status in statuses.items() if name not in working} == {"unsupported"}
-    assert [found[name].backward_kind for name in working] == ["autograd"] * 3
-    assert [set(found[name].check) for name in working] == [{"out", "dq", "dk", "dv"}] * 2 + [{"out"}]
-    assert "torch's autograd" in found["ring_allgather", "bwd"].reason
-    assert "gives no lse" in found["magi", "fwd"].reason
 
 
 @pytest.fixture
@@ -237,19 +194,6 @@ def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(tmp_path: 
     )
     assert not (tmp_path / "out").exists()
     assert main(["run", "paper-cp", "--masks", "full", "--seqlens", "1K", "--dry-run"]) == 0  # ranks have room for an eighth of it
-
-
-@pytest.mark.usefixtures("four_small_gpus")
-def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as many KV heads as query heads, gathering all keys costs more than the tokens that the check needs; but not forward alone."""
-    monkeypatch.setattr(Ranks, "_begin", lambda *_: BrokenGroup())
-    suite = CP.changed(methods=("ring_p2p", "ring_allgather"), kernels=("fa4",), nproc=0, seqlens=("80K",), heads=("8:8",))
-    ranks, jobs = ranks_and_jobs(suite, tmp_path, "cuda", admit=True)
-    (job,) = [job for job in jobs if job.cell.title == "ring_allgather"]
-    found = dict(outcomes(job, ranks))
-    assert found[Pass.BWD].status is Status.UNSUPPORTED
-    assert "ring_allgather on causal with 81920 tokens" in found[Pass.BWD].reason
-    assert "forward alone" in found[Pass.FWD].reason  # it was begun
 
 
 def test_the_rank_with_the_most_memory_is_among_those_that_are_recorded() -> None:
@@ -275,18 +219,6 @@ def test_a_kernel_that_refuses_the_masks_of_ranks_costs_its_cell_and_no_rank_is_
     assert outcome.status is Status.UNSUPPORTED
     assert outcome.reason.startswith("ring_allgather cannot use the kernel fa2 for a part of the mask")
     assert refusal_of(job.cell.job, dry=True) is None  # the plan alone does not show it
-
-
-def test_a_dry_run_shows_who_owns_what_where_that_is_uneven(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "steps.jsonl").write_text('{"mask": "causal_document", "seqlen": 400, "documents": [240, 40, 40, 40, 40]}')
-    asked = ["run", "--methods", "ring_p2p,hybrid_dcp", "--workload", str(tmp_path / "steps.jsonl"), "--nproc", "4", "--dry-run"]
-    assert main([*asked, "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd", "--device", "cpu"]) == 0
-    shown = capsys.readouterr().out
-    assert (
-        "hybrid_dcp on causal_document, 400 tokens:\n  ranks 0 to 3: 1 document, 240 tokens\n  one rank each: 4 documents, 160 tokens"
-        in shown
-    )
-    assert "ring_p2p on" not in shown
 
 
 def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() -> None:
@@ -317,8 +249,3 @@ def test_a_shard_sees_the_numbers_that_the_whole_has() -> None:
     assert torch.equal(cut.values["loud"]["lse"], whole.values["loud"]["lse"][1:2][:, kept])
     assert torch.equal(cut.values["plain"]["out"], whole.values["plain"]["out"][kept])
     assert torch.equal(cut.rounding["plain"]["dk"], whole.rounding["plain"]["dk"][tokens])
-
-
-def test_imbalance_is_the_largest_share_over_the_mean() -> None:
-    assert imbalance([1, 1, 4, 2]) == 2
-    assert imbalance([0, 0]) == 1

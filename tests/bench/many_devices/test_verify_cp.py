@@ -153,12 +153,9 @@ def test_every_mask_is_checked_at_a_length_that_peers_take_and_some_at_an_odd_on
     ("args", "words"),
     [
         (["--methods", "magi"], "--methods is for context parallelism; add --level cp"),
-        (["--nproc", "2"], "--nproc is for context parallelism; add --level cp"),
         (["--level", "cp", "--repeat", "2"], "--repeat is for kernels; leave out --level cp"),
-        (["--level", "cp", "--nproc", "0"], "--nproc must be 1 rank or more, not 0"),
         (["--level", "cp", "--nproc", "999"], "999 ranks are too many for "),
         (["--level", "cp", "--methods", "magic"], "unknown context parallel method 'magic'"),
-        (["--level", "cp", "--masks", "nonsense"], "nonsense"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

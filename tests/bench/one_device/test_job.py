@@ -4,27 +4,30 @@ import gc
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 
+from in_process import InProcessWorker, replies_to
 from longca import masks
 from longca.bench.check import check as check_module
 from longca.bench.check.calls import Calls
 from longca.bench.check.check import KernelSubject
 from longca.bench.check.trial_names import TrialName
 from longca.bench.one_device import job as job_module
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Reply, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.one_device.worker import Worker
+from longca.bench.one_device.workers import Workers
+from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
 from longca.bench.run.outcomes import CellFailed
 from longca.bench.run.retry import outcomes
 from longca.kernels import inputs as inputs_module
@@ -59,41 +62,30 @@ def run(session: Session, *passes: Pass, timed: bool = True, **changes: Any) -> 
     return {reply.pass_: reply.outcome for reply in job_module.run(job, session) if isinstance(reply, Answer)}
 
 
-class InProcess:
-    """An executor whose worker lives in this process; `attempts` are the passes of each job that it was given."""
+class InProcess(Workers):
+    """Workers in this process. `attempts` are the passes of each job, `released` counts the problems that ended."""
 
-    lost = False
-
-    def __init__(self, cache: Path, **settings: Any) -> None:
-        self.worker = Worker({"device": "cpu"}, lambda message: None)
-        self.settings = {"clock": QUICK, "cache": str(cache), **settings}
+    def __init__(self, cache: Path) -> None:
         self.attempts, self.released = list[tuple[list[Pass], bool]](), 0
-        self.spent_s = defaultdict[str, float](float)
+        catalogue = Catalogue({CELL.kernel: Entry(CELL.kernel, {})})
+        super().__init__(Suite(clock=QUICK), catalogue, "cpu", "a CPU", cache, full=False, start=InProcessWorker)
 
-    def start(self, jobs: Iterable[Job]) -> None: ...
-
-    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+    def attempt(self, job: Job, trial: TrialName | None = None) -> Iterator[tuple[Pass, Outcome]]:
         self.attempts.append((job.passes, job.cell.grad))
-        yield from ((reply.pass_, reply.outcome) for reply in self.replies(job) if isinstance(reply, Answer))
-
-    def replies(self, job: Job) -> list[Reply]:
-        planned = [entry.cell for entry in job.planned]
-        message = WorkerJob(cells=planned, digest=job.planned[0].mask.digest, reference_grad=job.reference_grad, **self.settings)
-        sent = msgspec.json.decode(msgspec.json.encode(message))
-        return [msgspec.convert(reply, Reply) for reply in self.worker.handle(sent)]  # type: ignore[arg-type]
+        return super().attempt(job, trial)
 
     def release(self, job: Job) -> None:
         self.released += 1
-        assert list(self.worker.handle({})) == []
-
-    def end(self) -> None: ...
-
-    def close(self) -> None: ...
+        super().release(job)
 
 
 @pytest.fixture
 def executor(tmp_path: Path) -> InProcess:
     return InProcess(tmp_path)
+
+
+def message(*passes: Pass, **settings: Any) -> WorkerJob:
+    return WorkerJob(cells=cells(*passes), digest=CELL.problem.build_mask().digest, clock=QUICK, **settings)
 
 
 def job_of(*passes: Pass, **changes: Any) -> Job:
@@ -177,24 +169,6 @@ def test_memory_of_earlier_jobs_that_is_freed_meanwhile_is_not_subtracted(
         gc.enable()
 
 
-def test_a_new_compilation_is_found_even_where_planning_is_slow(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Preparing(monkeypatch, [0.25, 0.25, 0.8, 0.05])
-    run(session, Pass.FWD)  # 0.25 s each time
-    found = run(session, Pass.FWD)[Pass.FWD]
-    assert kernel.count == 4
-    assert found.plan_ms < 200
-    assert found.compile_ms > 600
-
-
-def test_the_inputs_of_the_clock_are_not_there_while_the_kernel_is_checked(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = list[str]()
-    make, check = inputs_module.make, job_module._check
-    monkeypatch.setattr(inputs_module, "make", lambda *given: order.append("inputs") or make(*given))
-    monkeypatch.setattr(job_module, "_check", lambda *given: order.append("check") or check(*given))
-    assert run(session, Pass.FWD, Pass.BWD)[Pass.BWD].status is Status.OK
-    assert order == ["check", "inputs"]
-
-
 def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_took(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,15 +206,6 @@ def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
     for other in (gradients(Pass.BWD), gradients(Pass.BOTH)):
         assert all(torch.equal(first[name], other[name]) for name in first)
     assert all(x.grad is None for x in inputs)
-
-
-def test_without_a_backward_forward_is_measured_alone(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry.classes()["torch"], "backward", "none")
-    found = dict(outcomes(job_of(Pass.FWD, Pass.BWD), executor))
-    assert found[Pass.BWD].status is Status.UNSUPPORTED
-    assert "has no backward" in found[Pass.BWD].reason
-    assert (found[Pass.FWD].status, found[Pass.FWD].grad) == (Status.OK, False)
-    assert set(found[Pass.FWD].check or {}) == {"out", "lse"}
 
 
 def test_a_wrong_backward_is_wrong_and_its_forward_is_measured(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,13 +250,13 @@ def test_a_backward_that_fails_from_some_call_on_leaves_the_forward_to_be_measur
     assert (found[Pass.FWD].grad, found[Pass.FWD].timed is not None) == (False, True)
 
 
-def test_a_lost_device_is_told_after_the_answers(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_device_is_told_after_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def lose(*_: object) -> None:
         raise RuntimeError("an illegal memory access was encountered")
 
     monkeypatch.setattr(job_module, "_check", lose)
     monkeypatch.setattr(Session, "after_error", lambda session, error: setattr(session, "device_lost", True))
-    *answers, last = executor.replies(job_of(Pass.FWD, Pass.BWD))
+    *answers, last = replies_to(message(Pass.FWD, Pass.BWD))
     assert last == DeviceLost()
     assert answers[0] == Chosen("torch:plain", True)
     assert [(reply.pass_, reply.outcome.status) for reply in answers[1:] if isinstance(reply, Answer)] == [
@@ -300,7 +265,7 @@ def test_a_lost_device_is_told_after_the_answers(executor: InProcess, monkeypatc
     ]
 
 
-def test_a_device_that_a_wrong_kernel_breaks_in_a_later_call_of_a_trial_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_a_wrong_kernel_breaks_in_a_later_call_of_a_trial_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     class LostCuda:
         def synchronize(self) -> None:
             raise RuntimeError("an illegal memory access was encountered")
@@ -308,27 +273,20 @@ def test_a_device_that_a_wrong_kernel_breaks_in_a_later_call_of_a_trial_is_told(
         def empty_cache(self) -> None:
             raise AssertionError("a lost device is left alone")
 
-    calls, executor = count(), InProcess(tmp_path, trial=TrialName.SCALE)
+    calls, worker = count(), Worker({"device": "cpu"}, lambda message: None)
 
     def wrong_then_raises(*_: object) -> tuple[torch.Tensor, torch.Tensor]:
         if next(calls):
-            executor.worker._session._cuda = LostCuda()
+            worker._session._cuda = LostCuda()
             raise RuntimeError("an illegal memory access was encountered")
         return torch.ones(256, 4, 16), torch.ones(4, 256)
 
     monkeypatch.setattr(torch_attention._Plain, "forward", wrong_then_raises)
-    answer, last = executor.replies(job_of(Pass.FWD))
+    answer, last = replies_to(message(Pass.FWD, trial=TrialName.SCALE), worker)
     assert isinstance(answer, Answer)
     assert answer.outcome.status is Status.WRONG
     assert "in a later call it raises RuntimeError: an illegal memory access" in answer.outcome.reason
     assert last == DeviceLost()
-
-
-def test_a_refusal_names_no_variant_and_starts_no_device(executor: InProcess) -> None:
-    (reply,) = executor.replies(job_of(Pass.FWD, kernel="sdpa:cudnn"))
-    assert isinstance(reply, Answer)
-    assert reply.outcome.status is Status.UNAVAILABLE
-    assert executor.worker._session._timer is None
 
 
 def test_forward_only_asks_for_no_gradients(session: Session) -> None:
@@ -353,9 +311,24 @@ def test_quadratic_memory_stops_at_a_length_with_what_it_would_take(label: str, 
     assert refused.value.status is Status.SKIPPED
     job_module.refuse_quadratic(kernel, mask, case, 1024)
     job_module.refuse_quadratic(kernel, mask, case, None)
+    job_module.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
 
 
-def test_what_needs_no_memory_for_every_pair_has_no_limit() -> None:
-    mask, case = masks.causal(1024), Case(1024, 1024, 64, 8, 128, 128, device="cuda")
-    for label in ("torch:chunked", "sdpa:cudnn", "sdpa:flash"):
-        job_module.refuse_quadratic(registry.get(label), mask, case, 512)
+def test_a_held_kernel_is_prepared_once_and_checked_in_each_turn(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, prepared, broken = cells(Pass.FWD, Pass.BWD), [], []
+    prepare, plain = registry.prepare, torch_attention._Plain.forward
+    monkeypatch.setattr(registry, "prepare", lambda *given: prepared.append(1) or prepare(*given))
+    monkeypatch.setattr(torch_attention._Plain, "forward", lambda *given: [x * (0.9 if broken else 1) for x in plain(*given)])
+
+    def turn() -> list[Status]:
+        job = WorkerJob(cells=asked, digest=asked[0].problem.build_mask().digest, clock=QUICK, holds=True)
+        return [reply.outcome.status for reply in job_module.run(job, session) if isinstance(reply, Answer)]
+
+    assert turn() == turn() == turn() == [Status.OK] * 2
+    made = len(prepared)
+    broken.append(1)
+    assert turn()[0] is Status.WRONG
+    session.end_problem()
+    broken.clear()
+    assert turn() == [Status.OK] * 2
+    assert len(prepared) > made

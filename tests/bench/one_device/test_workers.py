@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cells import make_cells, plan
@@ -25,6 +27,7 @@ def measured(start: Start, out: Path, *arguments: object) -> list[Record]:
     return read(out).records
 
 
+@pytest.mark.slow
 def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: Start, tmp_path: Path, plugins: Path) -> None:
     records = measured(start_run, tmp_path, "--plugin", plugins / "backward_breaks.py", "--kernels", "backward_breaks")
     forward, backward = sorted(records, key=lambda record: record.problem.pass_ is Pass.BWD)

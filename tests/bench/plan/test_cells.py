@@ -1,6 +1,7 @@
 """From suites to cells and their keys: what is asked for is what is planned, once."""
 
 from itertools import product
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from made_cells import make_cell
 from strategies import PAPER
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
+CHANGES: list[dict[str, Any]] = [{"dtype": "fp16"}, {"softcap": 50.0}, {"sinks": True}, {"scale": 0.2}]
 VERSIONS = {"torch": {"torch": "2"}, "sdpa": {"torch": "2"}}
 NO_MASK = MaskEntry(digest="", mask="", seqlen_q=1, seqlen_k=1, area=0, bands=None)
 
@@ -83,21 +85,12 @@ def test_keys_tell_measurements_apart_and_nothing_else() -> None:
     assert key(replace(cell), "digest", "H200", {"torch": "2"}) == base
     others = [
         key(cell.with_problem(pass_=Pass.BWD), "digest", "H200", {"torch": "2"}),
-        key(cell.with_problem(dtype="fp16"), "digest", "H200", {"torch": "2"}),
+        *(key(cell.with_problem(**change), "digest", "H200", {"torch": "2"}) for change in CHANGES),
         key(cell, "other", "H200", {"torch": "2"}),
         key(cell, "digest", "H100", {"torch": "2"}),
         key(cell, "digest", "H200", {"torch": "3"}),
     ]
-    assert len({base, *others}) == 6
-
-
-def test_lists_of_parameters_are_axes_and_block_patterns_are_sparse() -> None:
-    params = {"uniform_block": {"b": [64, 128], "ratio": [0.2, 0.5, 0.8]}, "sliding_window": {"w": 9}}
-    found = Suite(masks=("uniform_block", "sliding_window"), seqlens=("512",), passes=(Pass.FWD,), params=params)
-    cells = make_cells(found, ["torch"], "cpu")
-    assert [dict(cell.problem.params) for cell in cells[:6]] == [{"b": b, "ratio": ratio} for b in (64, 128) for ratio in (0.2, 0.5, 0.8)]
-    assert [cell.level for cell in cells] == ["sparse"] * 6 + ["kernel"]
-    assert cells[0].problem.build_mask().heads == cells[0].problem.heads_kv == 8
+    assert len({base, *others}) == 5 + len(CHANGES)
 
 
 def test_parameters_that_show_the_same_are_two_cells_and_seeds_that_do_are_one() -> None:

@@ -10,7 +10,6 @@ from longca.bench.clock.clock import measure
 from longca.bench.plan import estimate
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, make_cells, mask_outline, plan
-from longca.bench.plan.jobs import shard
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
 from longca.results.problem import Pass, Split
@@ -47,31 +46,6 @@ def test_a_plan_of_outlines_has_the_cells_of_the_plan(source: str) -> None:
     for there, here in zip(real, dry, strict=True):
         assert here.mask.params == there.mask.params
         assert here.mask.area == pytest.approx(there.mask.area, rel=0.25)
-
-
-def test_a_dry_run_deals_the_shards_of_the_run() -> None:
-    for part in ("1/3", "2/3", "3/3"):
-        assert [entry.cell for entry in shard(planned(SPARSE, outline=True), part)] == [
-            entry.cell for entry in shard(planned(SPARSE), part)
-        ]
-
-
-def test_an_outline_of_a_large_pattern_takes_no_time() -> None:
-    large = SPARSE.changed(masks=("uniform_block",), seqlens=("128K",), heads=("64:64",), params={}, seeds=1)
-    (entry,) = (entry for entry in planned(large, outline=True) if entry.cell.problem.pass_ is Pass.FWD)
-    assert entry.mask.area == 64 * (128 << 10) ** 2 // 2
-
-
-def test_estimates_follow_the_work() -> None:
-    suite = Suite(kernels=("torch:chunked",), masks=("causal",), seqlens=("1K", "16K"), heads=("8:2",), head_dims=("64",))
-    entries = planned(suite)
-    seconds = estimate.estimates_s(entries, suite)
-    by_cell = {(entry.cell.problem.seqlen, entry.cell.problem.pass_): seconds[entry.key] for entry in entries}
-    assert by_cell[16384, Pass.BWD] > 2 * by_cell[16384, Pass.FWD] / 3 > 20 * by_cell[1024, Pass.BWD]
-    forward = entries[0].cell
-    pairs = 1024 * 1025 // 2
-    assert estimate.call_s(forward) == pytest.approx(4 * pairs * 8 * 64 / estimate.flops_per_second("cpu"))
-    assert estimate.flops_per_second("cuda") > 100 * estimate.flops_per_second("cpu") / 64
 
 
 @pytest.mark.parametrize("call_ms", [0.1, 3.0, 12.0, 30.0, 70.0, 200.0, 400.0, 3000.0])
@@ -135,14 +109,6 @@ def test_what_would_take_hours_on_a_cpu_is_refused_with_a_length_that_would_do()
         estimate.refuse_hopeless(readme(("4K",)), Limits())
     estimate.refuse_hopeless(readme(("4K",)), Limits().with_deadline(3600))
     estimate.refuse_hopeless(make_cells(Suite(seqlens=("32K",)), ("torch",), "cuda"), Limits())
-
-
-@pytest.mark.usefixtures("slow")
-def test_given_documents_have_no_shorter_length() -> None:
-    shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16"}
-    cell = make_cell(mask="full_document", seqlen=1 << 17, pass_=Pass.BWD, documents=(1 << 16, 1 << 16), **shape)
-    with pytest.raises(Refused, match="use a GPU, fewer --heads, or a longer --deadline"):
-        estimate.refuse_hopeless([cell], Limits())
 
 
 @pytest.mark.usefixtures("slow")

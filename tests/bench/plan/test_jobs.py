@@ -3,19 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from longca.bench.plan.cells import Planned, make_cells, plan
+from bench.plan.test_cells import SMALL, planned
 from longca.bench.plan.estimate import estimates_s
 from longca.bench.plan.jobs import make_jobs, shard
-from longca.bench.plan.suite import Suite
 from longca.errors import BadInput
 from longca.results.problem import Pass
-
-SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
-VERSIONS = {"torch": {"torch": "2"}, "sdpa": {"torch": "2"}}
-
-
-def planned(suite: Suite, kernels: tuple[str, ...] = ("torch",)) -> list[Planned]:
-    return plan(make_cells(suite, kernels, "cpu"), "a CPU", VERSIONS)
 
 
 def test_an_estimate_counts_each_query_head_once() -> None:

@@ -52,11 +52,3 @@ def test_a_mask_whose_line_was_torn_is_written_again(tmp_path: Path) -> None:
     masks.write_text(whole[:-20])
     assert run(tmp_path).measured == 0
     assert masks.read_text() == whole
-
-
-def test_a_run_says_once_that_the_settings_of_earlier_records_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path)
-    assert "env.json is missing" not in capsys.readouterr().err
-    (tmp_path / "env.json").unlink()
-    run(tmp_path)
-    assert capsys.readouterr().err.count(f"{tmp_path}/env.json is missing: the device and the settings of earlier records") == 1

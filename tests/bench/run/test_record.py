@@ -8,7 +8,7 @@ from longca import masks
 from longca.bench.clock.clock import Timing
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, plan
-from longca.bench.run.outcomes import MEASURED, make_record, timed_outcome, to_message
+from longca.bench.run.outcomes import MEASURED, make_record, timed_outcome
 from longca.kernels.base import Case
 from longca.results import metrics
 from longca.results.problem import Pass
@@ -53,13 +53,6 @@ def test_figures_are_the_samples_own() -> None:
     work = 5 * 2 * 5050 * 4 * 16  # five products of 5,050 pairs of 4 heads of 16
     assert timed.tflops == pytest.approx(work / 3e-3 / 1e12)
     assert timed.mfu == pytest.approx(timed.tflops / 989)
-
-
-def test_one_sample_is_noisy_and_has_no_spread() -> None:
-    timing = Timing((3.5,), host_bound=False, call_ms=0.1, stop="most")
-    message = to_message(timed_outcome(timing, masks.full(64), Case(64, 64, 4, 2, 16, 16), Pass.FWD, "a CPU"))
-    assert message["timed"]["spread"] is None
-    assert message["timed"]["noisy"]
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])

@@ -74,11 +74,6 @@ def test_a_kernel_that_was_slow_in_every_pass_is_skipped(tmp_path: Path, fwd: fl
         assert {record.reason for n in LENGTHS[2:] for record in records[n]} == {reason}
 
 
-def test_full_runs_it_also_afterwards(tmp_path: Path) -> None:
-    run(tmp_path, 4.0, 4.0)
-    assert all(record.ok for own in run(tmp_path, 4.0, 4.0, full=True).values() for record in own)
-
-
 def test_lengths_of_an_earlier_run_count(tmp_path: Path) -> None:
     run(tmp_path, 4.0, 4.0, LENGTHS[:2])
     assert [record.status for record in run(tmp_path, 4.0, 4.0, LENGTHS[:3])[256]] == [Status.SKIPPED] * 2

@@ -24,7 +24,6 @@ from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite, check
 from longca.bench.plan.workload import Step
-from longca.bench.run.environment import device_model
 from longca.bench.run.retry import outcomes, say_nothing
 from longca.errors import BadInput, LongcaError
 from longca.parallel.grid import default_windows, divisors
@@ -185,7 +184,7 @@ def verify(
 
     No rank starts if no method supports any of the masks.
     """
-    model = device_model(level.device)
+    model = devices.model(level.device)
     planned = plan(level.cells(steps), model, level.catalogue.versions)
     jobs = make_jobs(planned, "one")
     level.refuse_if_all_are(job.cell for job in jobs)

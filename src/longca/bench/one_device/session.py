@@ -27,6 +27,7 @@ from longca.results.settings import ClockSettings
 if TYPE_CHECKING:
     from longca.bench.check.reference import Reference
     from longca.bench.check.reference_store import ReferenceStore
+    from longca.bench.one_device.job import PassTimer
     from longca.bench.one_device.torch_state import TorchState
     from longca.kernels.inputs import Inputs
 
@@ -51,6 +52,7 @@ class Session:
         self.device_lost = False
         self.slow_plans: dict[str, float] = {}  # milliseconds, of kernels that take about as long to prepare a second time as the first
         self.graphs = CompiledGraphs()
+        self.held: tuple[Cell, PassTimer] | None = None  # a prepared kernel that the next job times again
         self._given_up: dict[tuple[str, bool], Outcome] = {}
         self._cache: Path | None = None  # where other workers look for references
         self._timer: Timer | None = None
@@ -181,14 +183,14 @@ class Session:
     def end_job(self) -> None:
         """Restores torch's settings for the next kernel. Gives the device's memory back where another worker, or a library that allocates
         past torch, may need it: taking it again costs some time for every tensor."""
-        if self._usual is not None:
+        if self._usual is not None and self.held is None:
             self._usual.restore()
         if self._cuda is not None and not self.device_lost and (self._cache is not None or self._crowded()):
             self._cuda.empty_cache()
 
     def end_problem(self) -> None:
         """Drops the mask and the reference, and gives the device's memory back."""
-        self._problem = None
+        self._problem = self.held = None
         if self._references is not None:
             self._references.forget()
         if self._cuda is not None and not self.device_lost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -28,6 +28,8 @@ class Entry:
     versions: dict[str, str]
     plugin: str | None = None
     dense_only: bool = False  # it runs only the dense mask beside block patterns
+    dtypes: tuple[str, ...] = ()  # that it declares; empty: any
+    head_dims: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -55,6 +57,12 @@ class Catalogue:
     def versions(self) -> dict[str, dict[str, str]]:
         """By kernel label, and by method."""
         return {label: entry.versions for label, entry in self.entries.items()} | self.methods
+
+    def declared(self, name: str, usual: Sequence[str]) -> tuple[str, ...]:
+        """The usual dtypes or head sizes that some kernel takes, and one of each kernel that takes none of these."""
+        limits = [list(map(str, getattr(entry, name))) for entry in self.entries.values()]
+        taken = [value for value in usual if any(not own or value in own for own in limits)]
+        return tuple(dict.fromkeys([*taken, *(own[0] for own in limits if own and not set(own) & set(usual))]))
 
     @property
     def plugin_kernels(self) -> list[str]:
@@ -100,8 +108,8 @@ def _named(label: str, offered: Mapping[str, Entry]) -> Entry:
         return replace(own.get(label) or next(iter(own.values())), label=label)
     if name not in registry.names():
         raise unknown("kernel", name, [*dict.fromkeys(entry.name for entry in offered.values()), *registry.names()])
-    registry.get(label)  # refuses an unknown variant
-    return Entry(label, kernel_versions(label))
+    kernel = registry.get(label)
+    return Entry(label, kernel_versions(label), dtypes=tuple(kernel.dtypes), head_dims=tuple(kernel.head_dims))
 
 
 def _add_all(catalogue: Catalogue, suite: Suite, device: str) -> None:

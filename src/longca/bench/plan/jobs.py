@@ -6,7 +6,7 @@ kernels: so the reference of a problem is made once and dropped when the next on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as change
@@ -36,10 +36,14 @@ class Job:
     def passes(self) -> list[Pass]:
         return [entry.cell.problem.pass_ for entry in self.planned]
 
+    def only(self, passes: Collection[Pass]) -> Job:
+        """The job with these passes of it."""
+        return replace(self, planned=tuple(entry for entry in self.planned if entry.cell.problem.pass_ in passes))
+
     @property
     def forward_alone(self) -> Job:
         """The job without its backward passes, and without what a forward keeps for them."""
-        forward = [entry for entry in self.planned if entry.cell.problem.pass_ is Pass.FWD]
+        forward = self.only([Pass.FWD]).planned
         return replace(self, planned=tuple(replace(entry, cell=change(entry.cell, grad=False)) for entry in forward))
 
 

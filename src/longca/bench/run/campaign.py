@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 
-from longca import masks
+from longca import devices, masks
 from longca.bench.plan import jobs
 from longca.bench.plan.cell import key
 from longca.bench.plan.cells import Planned, mask_entry, mask_outline, plan
@@ -22,10 +22,10 @@ from longca.bench.run.progress import Show, TimeLeft, progress
 from longca.bench.run.slow import SlowKernels
 from longca.errors import BadInput
 from longca.results.doubts import without_doubtful
-from longca.results.files import read_environments, read_results
+from longca.results.files import by_name, read_environments, read_masks, read_results
 from longca.results.journal import Journal
 from longca.results.reading import Results, latest, replaced
-from longca.results.record import Environment, Environments, Record
+from longca.results.record import Environment, Environments, Masks, Record
 from longca.results.settings import ClockSettings
 from longca.text import format_duration, plural
 
@@ -49,7 +49,7 @@ def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -
     would take too long here, or cannot start here, is not refused."""
     if not level.catalogue.entries:
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
-    model, versions = environment.device_model(level.device), level.catalogue.versions
+    model, versions = devices.model(level.device), level.catalogue.versions
     cells = level.cells(steps)
     if not dry:
         refuse_hopeless(cells, level.suite.limits, level.suite.per_rank)
@@ -71,11 +71,11 @@ def measure(
     """Measures what the journal in `out` does not hold yet."""
     machine = describe(level)
     name = environment.name_of(machine)
-    executor = level.executor(environment.device_model(level.device), out / runner.CACHE, full)
+    executor = level.executor(devices.model(level.device), out / runner.CACHE, full)
     with Journal(out) as journal:
         is_unknown = bool(journal.history) and not journal.environments
         journal.add_environment(name, environment.dated(machine))
-        believed = _believed(journal.records, journal.environments)
+        believed = _believed(journal.records, journal.environments, journal.masks)
         todo = jobs.left_to_do(planned, believed, retry=retry, full=full)
         for entry in planned:
             if entry.key in believed:
@@ -99,8 +99,9 @@ def measure(
             slow = None if full else SlowKernels(planned, believed)
             ended = runner.execute(todo_jobs, executor, journal, name, watcher, stop_after, slow)
             seconds = time.monotonic() - start
-        written, environments = journal.written(), dict(journal.environments)
-    records = without_doubtful(latest((written[entry.key] for entry in planned if entry.key in written), environments), environments)
+        written, environments, known = journal.written(), dict(journal.environments), dict(journal.masks)
+    latest_ones = latest((written[entry.key] for entry in planned if entry.key in written), environments)
+    records = without_doubtful(latest_ones, environments, known)
     return Finished(Results(records, environments), ended.left, ended.interrupted, len(todo), seconds, executor.spent_s)
 
 
@@ -129,8 +130,9 @@ def other_clocks(kept: Sequence[Record], environments: Environments, clock: Cloc
 def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: bool = False, full: bool = False) -> list[Planned]:
     """The cells of a dry plan that the journal in `out` does not hold yet; nothing is written there. Block patterns are not made in a dry
     plan, so the keys of their cells are made with the digests that the journal has."""
-    records = _believed({record.key: record for record in read_results(out).entries}, read_environments(out))
-    model, digests = environment.device_model(level.device), defaultdict[tuple[str, int], set[str]](set)
+    own = {record.key: record for record in read_results(out).entries}
+    records = _believed(own, read_environments(out), by_name(read_masks(out).entries))
+    model, digests = devices.model(level.device), defaultdict[tuple[str, int], set[str]](set)
     for record in records.values():
         digests[record.problem.mask, record.problem.seqlen].add(record.built.digest)
 
@@ -143,9 +145,9 @@ def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: b
     return jobs.left_to_do(written, records, retry=retry, full=full)
 
 
-def _believed(records: Mapping[str, Record], environments: Environments) -> dict[str, Record]:
+def _believed(records: Mapping[str, Record], environments: Environments, known: Masks) -> dict[str, Record]:
     """The records that are not measured again, by key; doubtful ones have another status."""
-    return {record.key: record for record in without_doubtful(records.values(), environments)}
+    return {record.key: record for record in without_doubtful(records.values(), environments, known)}
 
 
 def describe(level: Level) -> Environment:

@@ -7,7 +7,6 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,6 @@ POLICY = (
     {"application_sm_mhz": "clocks.applications.graphics", "application_memory_mhz": "clocks.applications.memory"},
 )
 PACKAGES = ("torch", "triton", "numpy", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
-
-
-@cache
-def device_model(device: str) -> str:
-    """The name of the GPU or of the CPU, which two machines must share for their times to be the same measurement."""
-    if device == "cuda":
-        return devices.title()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def git_state(package: Path) -> tuple[str | None, bool | None]:
@@ -86,13 +72,13 @@ def describe(device: str, suite: Suite, labels: Iterable[str] = (), plugins: Map
         packages |= {name: number for name, number in kernel_versions(label).items() if name != CODE}
     commit, changed = git_state(Path(longca.__file__).parent)
     return Environment(
-        device=device_model(device),
+        device=devices.model(device),
         device_kind=device,
         gpus=len(gpus),
         gpu_memory_mib=gpus[0]["memory.total"] if gpus else None,
         driver=gpus[0]["driver_version"] if gpus else None,
         **clocks_policy(device),
-        cpu=device_model("cpu"),
+        cpu=devices.model("cpu"),
         cores=len(os.sched_getaffinity(0)),
         threads=os.environ.get("OMP_NUM_THREADS"),
         system=platform.platform(),

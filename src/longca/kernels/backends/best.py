@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from longca.errors import Refused
+from longca.kernels import registry
 from longca.kernels.base import Answer, Attention, Case, Kernel, No, Prepared, Yes
+from longca.kernels.choice import chooser, words
+from longca.kernels.choice.candidates import candidates
+from longca.kernels.choice.records import installed_versions, versions_hash
 
 if TYPE_CHECKING:
     from longca.masks import AnyMask
@@ -22,31 +26,23 @@ class Best(Kernel):
     tested = "CPU"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
-        from longca.kernels.choice.candidates import candidates
-        from longca.kernels.choice.chooser import missing
-
         able = candidates(mask, case)
         if not able:
-            return No(f"has nothing to choose from: {missing(mask, case).rstrip('.')}")
+            return No(f"has nothing to choose from: {words.missing(mask, case).rstrip('.')}")
         return Yes("lowered", "by the kernel that it chooses", quadratic=able.quadratic)
 
     def prepared(self, mask: AnyMask, case: Case) -> Prepared:
         """Returns the pair that was chosen; where a kernel of it refuses only when it is prepared, the next one."""
-        from longca.kernels import registry
-        from longca.kernels.choice.chooser import choose
-        from longca.kernels.choice.fallback import FallbackAttention
-        from longca.kernels.choice.pair import Pair
+        from longca.kernels.choice._pair import Pair
 
         refused: dict[str, Refused] = {}
         while True:
             try:
-                choice = choose(mask, case, without=tuple(refused))
+                choice = chooser.choose(mask, case, without=tuple(refused))
             except Refused as refusal:
                 raise next(iter(refused.values()), refusal) from None
             pair = Pair(registry.get(choice.forward), registry.get(choice.backward) if choice.backward else None)
             try:
-                if choice.can_lack_memory and not case.deterministic:  # what is deterministic must not depend on the memory that is left
-                    return Prepared(pair, FallbackAttention(pair, choice, mask, case, without=tuple(refused)))
                 return Prepared(pair, pair.prepare(mask, case))
             except Refused as refusal:
                 refused[pair.preparing] = refusal
@@ -56,8 +52,5 @@ class Best(Kernel):
 
     def versions(self) -> dict[str, str]:
         """Returns one version for all kernels that it may choose: any of them may change its times."""
-        from longca.kernels import registry
-        from longca.kernels.choice.measured import installed_versions, versions_hash
-
         here = [kernel for device in self.devices for kernel in registry.preferred(device) if registry.available(kernel, device)]
         return {"candidates": versions_hash({kernel.label: installed_versions(kernel) for kernel in here})}

@@ -33,6 +33,10 @@ class Candidates:
         """Each kernel once."""
         return list({kernel.label: kernel for kernel in (*self.forward, *self.backward, *self.whole)}.values())
 
+    def of(self, pass_: str) -> list[Kernel]:
+        """Returns the kernels of one pass, those of both passes behind the others."""
+        return [*(self.forward if pass_ == "fwd" else self.backward), *self.whole]
+
     def __bool__(self) -> bool:
         return bool(self.forward or self.whole)
 

@@ -1,4 +1,4 @@
-"""A choice: which kernel runs each pass, why, and what is known of the others."""
+"""A choice: which kernel runs each pass, by which source, and what is known of the others. `words.py` makes sentences of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-Source = Literal["only", "records", "trial", "preference"]
+Source = Literal["records", "trial", "preference"]
+Obstacle = Literal["", "deterministic", "ranks", "graph", "torch.func", "long", "memory"]  # why no trial ran; "": none was needed
 TIE = 0.01  # relative difference up to which the times of two kernels count as equal
 Timed = TypeVar("Timed")
 
@@ -29,28 +30,18 @@ class Option(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kernel: str
     ms: float | None = None
-    spread: float | None = None  # half the distance of the quartiles over the median
     slower: float | None = None
-    plan_ms: float | None = None
-    workspace: int | None = None  # bytes that a backward holds beside inputs and results
     note: str = ""
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`backward` is empty where no backward is wanted. `why` has a sentence per pass, `options` the kernels that were compared. `part`
-    names what a trial timed where that was not the whole call."""
+    """`backward` is empty where no backward is wanted. `options` are the kernels that were compared, by pass."""
 
     forward: str
     backward: str
     source: Source
-    why: dict[str, str]
     options: dict[str, list[Option]] = {}
-    part: str = ""
-
-    @property
-    def can_lack_memory(self) -> bool:
-        """Whether the chosen kernels may run out of memory while others would not. A trial of the whole call shows that they do not."""
-        return self.source != "only" and (self.source != "trial" or bool(self.part))
+    obstacle: Obstacle = ""
 
     @property
     def by_pass(self) -> dict[str, str]:

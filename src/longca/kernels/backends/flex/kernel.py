@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import LongcaError
@@ -95,20 +96,52 @@ class _Flex(AutogradAttention):
             return super().backward_with_sinks(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL, sinks_H)
 
 
+class ChangedSettings:
+    """Changes settings of torch while any thread is inside: a user's own compiled model has other ones."""
+
+    def __init__(self, settings: dict[Any, dict[str, Any]]) -> None:
+        self._settings, self._lock, self._inside = settings, Lock(), 0
+        self._before: dict[Any, dict[str, Any]] = {}
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = {module: {name: getattr(module, name) for name in values} for module, values in self._settings.items()}
+                self._write(self._settings)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._write(self._before)
+
+    def _write(self, settings: dict[Any, dict[str, Any]]) -> None:
+        for module, values in settings.items():
+            for name, value in values.items():
+                setattr(module, name, value)
+
+
 @cache
 def _compiled() -> Callable[..., Any]:
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
-    torch._dynamo.config.cache_size_limit = MOST_COMPILATIONS
-    torch._dynamo.config.accumulated_cache_size_limit = MOST_COMPILATIONS
-    torch._dynamo.config.fail_on_recompile_limit_hit = True  # instead of running in eager mode silently
-    torch._functorch.config.donated_buffer = False  # the graph is kept, so that backward can be timed alone
+    settings: dict[Any, dict[str, Any]] = {
+        torch._dynamo.config: {
+            "cache_size_limit": MOST_COMPILATIONS,
+            "accumulated_cache_size_limit": MOST_COMPILATIONS,
+            "fail_on_recompile_limit_hit": True,  # instead of running in eager mode silently
+        },
+        torch._functorch.config: {"donated_buffer": False},  # the graph is kept, so that backward can be timed alone
+    }
+    during_call = ChangedSettings(settings)
     compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
 
     def call(*args: Any, **options: Any) -> Any:
         try:
-            return compiled(*args, **options)
+            with during_call:
+                return compiled(*args, **options)
         except torch._dynamo.exc.FailOnRecompileLimitHit as error:
             raise LongcaError(f"flex was compiled {MOST_COMPILATIONS} times in one process and would now run uncompiled.") from error
 

@@ -1,0 +1,36 @@
+"""`longca tune`: measures the kernels that `best` may choose, before they are needed."""
+
+from __future__ import annotations
+
+import argparse
+
+from longca.cli._flags import add_documents, add_model, add_plugins, add_seed, add_set
+from longca.cli._tables import show_parts
+from longca.cli.explain import add_call
+from longca.text import parse_settings
+
+HELP = "measure the kernels that `best`, the default of longca.attention, may choose for a call; later calls of its class need no trial"
+EXAMPLES = (
+    "longca tune --mask causal_document --seqlen 32K --heads 64:8       # on one GPU, before training",
+    "longca tune --mask causal --seqlen 8K --model llama3-8b --forward-only",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_call(parser)
+    add_model(parser)
+    add_set(parser, "a parameter of the mask")
+    add_documents(parser)
+    add_seed(parser, "the seed of the mask (default 0)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU of this machine, else its CPU")
+    add_plugins(parser, "your masks or kernels")
+    parser.add_argument("--budget", type=float, metavar="S", help="seconds of samples per kernel and pass")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca.api.takes import arguments
+    from longca.api.tune import TuneRequest, tune
+
+    tuned = tune(**arguments(TuneRequest, args, params=parse_settings(args.set)))
+    show_parts(tuned.parts())
+    return 0 if tuned.ok else 1

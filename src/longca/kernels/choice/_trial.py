@@ -1,0 +1,253 @@
+"""A trial: times a few kernels on tensors of the call, compares their results, and chooses.
+
+Samples of the kernels are interleaved, so that all see the same state of the device. The forward is chosen first; backwards are then timed
+from its out and lse, with whatever copies the pair needs. A kernel that runs both passes itself is chosen where the sum of its times is
+less. Kernels within 1 % of the fastest count as equal: of these the one with the least workspace is chosen, or that of the forward.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from random import Random
+
+import torch
+
+from longca.errors import LongcaError, Refused
+from longca.kernels.base import Attention, Case, Kernel
+from longca.kernels.choice import words
+from longca.kernels.choice._clocks import Clock, clock_for
+from longca.kernels.choice._pair import PairAttention, backward_case, forward_case
+from longca.kernels.choice.candidates import Candidates
+from longca.kernels.choice.choice import TIE, Choice, Option, fastest
+from longca.kernels.inputs import Inputs, in_layout, make
+from longca.masks import AnyMask
+from longca.text import say, short
+
+__all__ = ["clock_for", "run_trial"]
+
+BUDGET_S = {"cpu": 0.5, "cuda": 20.0}  # of a pass, after which no further kernel is prepared: on a GPU kernels compile for seconds
+WARMUP_S = {"cpu": 0.0, "cuda": 0.3}  # a GPU that rested runs faster at first
+SAMPLING_S = {"cpu": 0.1, "cuda": 2.0}
+FEWEST, MOST = 3, 25  # samples of each kernel; after `FEWEST` those far behind are not sampled any more
+BEHIND = 1.1  # times the fastest
+ROWS = 512  # of each tensor that are compared
+TOLERANCE = {"bf16": 0.03, "fp16": 0.03, "fp32": 0.01, "fp64": 1e-6}  # root mean square of a difference over that of the tensor
+Tensors = tuple[torch.Tensor | None, ...]
+Forward = tuple[torch.Tensor, torch.Tensor | None]
+
+
+@dataclass
+class Entrant:
+    """A prepared kernel in one pass. `call` runs it, and `rows` are some rows of its first result."""
+
+    kernel: Kernel
+    call: Callable[[], Tensors]
+    rows: Tensors
+    samples: list[float] = field(default_factory=list)
+
+    @property
+    def ms(self) -> float:
+        return statistics.median(self.samples) if self.samples else 0.0
+
+    def option(self) -> Option:
+        return Option(self.kernel.label, self.ms if self.samples else None)
+
+
+def run_trial(among: Candidates, mask: AnyMask, case: Case, clock: Clock) -> Choice:
+    """Returns the choice; raises Refused where no kernel runs, and torch's error where there is no memory for the inputs."""
+    with torch.inference_mode(False):
+        return Trial(mask, case, clock).choice(among)
+
+
+class Trial:
+    """The state of one trial."""
+
+    def __init__(self, mask: AnyMask, case: Case, clock: Clock) -> None:
+        self.mask, self.case, self.clock = mask, case, clock
+        self.inputs = make(case)
+        self.graphs: dict[str, tuple[Attention, Inputs, list[Forward]]] = {}  # of kernels that run both passes themselves
+        self.failures: dict[str, list[Option]] = {"fwd": [], "bwd": []}
+
+    def choice(self, among: Candidates) -> Choice:
+        forwards = self._entrants("fwd", [(kernel, self._forward) for kernel in among.forward] + [(k, self._whole) for k in among.whole])
+        ahead = [entrant for entrant in forwards if entrant.kernel.label not in self.graphs]
+        first = _fastest(ahead, lambda kernel: kernel.label != ahead[0].kernel.label)
+        makers: list[tuple[Kernel, Maker]] = []
+        if first is not None and among.backward:
+            out, lse = first.call()
+            assert out is not None
+            inputs, label = _ordered(self.inputs, first.kernel), first.kernel.label
+            makers = [(kernel, lambda kernel: self._backward(kernel, label, inputs, out, lse)) for kernel in among.backward]
+        makers += [(entrant.kernel, self._whole_backward) for entrant in forwards if entrant.kernel.label in self.graphs]
+        backwards = self._entrants("bwd", makers) if self.case.backward else []
+        pair = [entrant for entrant in backwards if entrant.kernel.label not in self.graphs]
+        second = _fastest(pair, lambda kernel: (kernel.workspace(self.case), first is None or kernel.label != first.kernel.label))
+        first, second = self._whole_or_pair(first, second, forwards, backwards)
+        if first is None or (self.case.backward and second is None):
+            reasons = [f"{option.kernel}: {option.note}" for failed in self.failures.values() for option in failed]
+            raise Refused(f"no kernel that is available here runs this: {'; '.join(dict.fromkeys(reasons))}.")
+        options = {"fwd": self._options("fwd", forwards)} | ({"bwd": self._options("bwd", backwards)} if second else {})
+        return Choice(first.kernel.label, second.kernel.label if second else "", "trial", options)
+
+    def _whole_or_pair(
+        self, first: Entrant | None, second: Entrant | None, forwards: Sequence[Entrant], backwards: Sequence[Entrant]
+    ) -> tuple[Entrant | None, Entrant | None]:
+        """Returns the pair, or the kernel that runs both passes itself if that is faster in both together."""
+        ahead = {entrant.kernel.label: entrant for entrant in forwards}
+        whole = [(ahead[entrant.kernel.label], entrant) for entrant in backwards if entrant.kernel.label in self.graphs]
+        if not whole:
+            return first, second
+        least = min(whole, key=lambda both: both[0].ms + both[1].ms)
+        if first is None or second is None or least[0].ms + least[1].ms < (first.ms + second.ms) * (1 - TIE):
+            return least
+        return first, second
+
+    def _options(self, pass_: str, entrants: Sequence[Entrant]) -> list[Option]:
+        return [entrant.option() for entrant in sorted(entrants, key=lambda entrant: entrant.ms)] + self.failures[pass_]
+
+    def _entrants(self, pass_: str, makers: Sequence[tuple[Kernel, Maker]]) -> list[Entrant]:
+        """Returns the kernels that run, with samples; notes why others do not: they refuse or fail now, are wrong, or the time is over."""
+        ends, entrants = self.clock.now() + BUDGET_S[self.case.device], list[Entrant]()
+        for kernel, maker in makers:
+            if entrants and self.clock.now() > ends:
+                self._note(pass_, kernel, f"not tried: the {BUDGET_S[self.case.device]:g} s of a trial's pass were over")
+                continue
+            try:
+                entrants.append(maker(kernel))
+            except (LongcaError, RuntimeError, ImportError, AttributeError, TypeError, ValueError, AssertionError) as error:
+                self._note(pass_, kernel, str(error).rstrip(".") if isinstance(error, LongcaError) else f"{type(error).__name__}: {error}")
+                gc.collect()  # the next one may need the memory
+                if self.case.device == "cuda":
+                    torch.cuda.empty_cache()
+        right = self._right(pass_, entrants)
+        self._sample(right, ends)
+        return right
+
+    def _note(self, pass_: str, kernel: Kernel, reason: str) -> None:
+        self.failures[pass_].append(Option(kernel.label, note=short(reason)))
+
+    def _right(self, pass_: str, entrants: list[Entrant]) -> list[Entrant]:
+        """Returns the entrants whose results agree with those of most others, or of two the first; says which do not."""
+        limit = TOLERANCE[self.case.dtype]
+        alike = [[agree(one.rows, other.rows, limit) for other in entrants] for one in entrants]
+        most = max(range(len(entrants)), key=lambda number: sum(alike[number]), default=0)
+        for number, entrant in enumerate(entrants):
+            if not alike[most][number]:
+                self._note(pass_, entrant.kernel, f"wrong: its result differs from that of {entrants[most].kernel.label}")
+                say(words.wrong(entrant.kernel.label, pass_, entrants[most].kernel.label))
+        return [entrant for number, entrant in enumerate(entrants) if alike[most][number]]
+
+    def _forward(self, kernel: Kernel) -> Entrant:
+        inputs = _ordered(self.inputs, kernel)
+        attention = kernel.prepare(self.mask, forward_case(self.case))
+        return self._entrant(kernel, lambda: forward(attention, inputs), torch.no_grad())
+
+    def _backward(self, kernel: Kernel, ahead: str, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> Entrant:
+        """Returns a backward that starts from the out and lse of the chosen forward."""
+        same = kernel.label == ahead
+        attention = kernel.prepare(self.mask, self.case if same else backward_case(self.case))
+        paired = attention if same else PairAttention(attention, attention, kernel.layout)
+        return self._entrant(kernel, lambda: backward(paired, inputs, out, lse), torch.no_grad())
+
+    def _whole(self, kernel: Kernel) -> Entrant:
+        """Returns the forward of a kernel that runs both passes itself; it keeps a graph for the backward."""
+        q, k, v, dout = (x.detach() for x in _ordered(self.inputs, kernel)[:4])
+        sinks = None if self.inputs.sinks is None else self.inputs.sinks.detach().requires_grad_()
+        inputs = Inputs(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), dout, sinks)
+        attention, kept = kernel.prepare(self.mask, self.case), list[Forward]()
+
+        def ahead() -> Tensors:
+            kept[:] = [forward(attention, inputs)]
+            return kept[0]
+
+        entrant = self._entrant(kernel, ahead, torch.enable_grad())
+        self.graphs[kernel.label] = attention, inputs, kept
+        return entrant
+
+    def _whole_backward(self, kernel: Kernel) -> Entrant:
+        attention, inputs, kept = self.graphs[kernel.label]
+        return self._entrant(kernel, lambda: backward(attention, inputs, *kept[0]), torch.enable_grad())
+
+    def _entrant(self, kernel: Kernel, call: Callable[[], Tensors], grad: AbstractContextManager[object]) -> Entrant:
+        def run() -> Tensors:
+            with grad:
+                return call()
+
+        result = run()
+        if self.case.device == "cuda":
+            torch.cuda.synchronize()
+        return Entrant(kernel, run, tuple(None if x is None else some_rows(x.detach()) for x in result))
+
+    def _sample(self, entrants: Sequence[Entrant], ends: float) -> None:
+        """Takes samples in turns, until there are enough or the time is over; none where there is no other kernel."""
+        if len(entrants) < 2:
+            return
+        warm = self.clock.now() + WARMUP_S[self.case.device]
+        for entrant in itertools.cycle(entrants):
+            if self.clock.now() >= warm:
+                break
+            self.clock.sample(entrant.call, 0.0)
+        enough, left = self.clock.now() + SAMPLING_S[self.case.device], list(entrants)
+        for number in range(MOST):
+            for entrant in Random(number).sample(left, len(left)):  # so that none always follows the same
+                entrant.samples.append(self.clock.sample(entrant.call, min(entrant.samples, default=0.0)))
+            if number + 1 >= FEWEST:
+                least = min(entrant.ms for entrant in left)
+                left = [entrant for entrant in left if entrant.ms <= BEHIND * least]
+            if self.clock.now() > ends or (number + 1 >= FEWEST and (len(left) == 1 or self.clock.now() > enough)):
+                return
+
+
+Maker = Callable[[Kernel], Entrant]
+
+
+def _fastest(entrants: Sequence[Entrant], cost: Callable[[Kernel], object]) -> Entrant | None:
+    return fastest(entrants, lambda entrant: entrant.ms, lambda entrant: cost(entrant.kernel)) if entrants else None
+
+
+def forward(attention: Attention, inputs: Inputs) -> Forward:
+    q, k, v, _ = inputs
+    return attention.forward(q, k, v) if inputs.sinks is None else attention.forward_with_sinks(q, k, v, inputs.sinks)
+
+
+def backward(attention: Attention, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> Tensors:
+    q, k, v, dout = inputs
+    if inputs.sinks is None:
+        return attention.backward(dout, q, k, v, out, lse)
+    return attention.backward_with_sinks(dout, q, k, v, out, lse, inputs.sinks)
+
+
+def _ordered(inputs: Inputs, kernel: Kernel) -> Inputs:
+    """Returns the inputs in the memory order of a kernel."""
+    q, k, v, dout = (in_layout(x, kernel.layout) for x in inputs)
+    return Inputs(q, k, v, dout, inputs.sinks)
+
+
+def some_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns evenly spaced tokens of a tensor [L, H, D], its first and last among them, or of an lse [H, L]; sinks [H] as they are."""
+    if tensor.dim() == 1:
+        return tensor.double()
+    dim = 0 if tensor.dim() == 3 else 1
+    rows = torch.linspace(0, tensor.shape[dim] - 1, min(ROWS, tensor.shape[dim]), device=tensor.device).round().long()
+    return tensor.index_select(dim, rows).double()
+
+
+def agree(ours: Tensors, theirs: Tensors, limit: float) -> bool:
+    """Whether two results are the same within the precision of a dtype; what only one of them has is not compared."""
+    return all(_is_alike(one, other, limit) for one, other in zip(ours, theirs, strict=True) if one is not None and other is not None)
+
+
+def _is_alike(one: torch.Tensor, other: torch.Tensor, limit: float) -> bool:
+    finite = one.isfinite()
+    if one.shape != other.shape or not torch.equal(finite, other.isfinite()):
+        return False
+    difference, size = (one - other)[finite], one[finite]
+    if not difference.numel():
+        return True
+    return math.sqrt(difference.square().mean()) <= limit * max(math.sqrt(size.square().mean()), 1e-6)
