@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
     from longca.api.mask_limit import mask_limit
+    from longca.api.numerics import numerics
     from longca.api.plan import plan
     from longca.api.probe import probe
     from longca.api.profile import profile
@@ -49,6 +50,7 @@ _WHERE = {
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
     "longca.api.mask_limit": ("mask_limit",),
+    "longca.api.numerics": ("numerics",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
     "longca.api.profile": ("profile",),
@@ -95,6 +97,7 @@ __all__ = [
     "mask_limit",
     "masks",
     "merge",
+    "numerics",
     "parallel",
     "plan",
     "probe",
@@ -127,8 +130,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The type of this module. `longca.compare`, `longca.probe`, `longca.recommend`, `longca.report` and `longca.simulate` are functions,
-    and rooms of the package have the same names: the import system must not put a room in the place of a function."""
+    """The type of this module. Some rooms, such as `longca.compare` and `longca.probe`, have the name of a function: importing one of
+    their modules does not put the room in the place of the function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

@@ -130,7 +130,6 @@ def recommend(write: Write) -> None:
         (0, [*many, "--cluster", "h100-ib"]),
         (0, ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "8", "--results", "cpu"]),
         (NO_RECORD, ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "heads=2", "--results", "blocks"]),
-        (NO_RECORD, [*many, "--cluster", "a100-ib"]),
         (NO_RECORD, many),
         (NO_RECORD, [*causal, "--seqlen", "16K", "--exact", "--pass", "fwd"]),
         (NO_RECORD, [*causal, "--seqlen", "8K", "--pass", "fwd", "--dtype", "fp16", "--deterministic"]),

@@ -16,6 +16,7 @@ from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case, No, Yes
+from longca.kernels.bounded_cache import BoundedCache
 from longca.kernels.choice.candidates import Candidates, candidates
 from longca.kernels.functional import prepared_for
 from longca.kernels.inputs import BLOCK, make, tokens
@@ -168,10 +169,10 @@ def test_a_kernel_that_refuses_only_when_it_is_prepared_is_passed_over(monkeypat
     mask, tensors = masks.build("causal", 61), make(Case(61, 61, 2, 1, 8, 8, "fp64"))[:3]
     right = longca.attention(*tensors, mask, kernel="torch:plain")
     for kind in dict.fromkeys(map(type, candidates(mask, Case(61, 61, 2, 1, 8, 8, "fp64", backward=False)).all)):
-        prepared_for.cache_clear()
+        prepared_for.clear()
         torch.testing.assert_close(longca.attention(*tensors, mask), right)
         monkeypatch.setattr(kind, "prepare", refuse)
-    prepared_for.cache_clear()
+    prepared_for.clear()
     with pytest.raises(longca.Refused, match="not on this device"):
         longca.attention(*tensors, mask)
 
@@ -209,3 +210,23 @@ def test_a_negative_scale_is_that_of_negated_queries(kernel: str | None) -> None
     torch.testing.assert_close(
         longca.attention(q, k, v, mask, kernel=kernel, scale=-0.7), longca.attention(-q, k, v, mask, kernel="torch:plain", scale=0.7)
     )
+
+
+def test_prepared_kernels_are_kept_up_to_so_many_bytes() -> None:
+    made = list[int]()
+
+    def make(number: int) -> dict[str, object]:
+        made.append(number)
+        table = torch.zeros(100, dtype=torch.uint8)
+        return {"tables": [table, {"again": table}], "name": "a kernel"}  # one table, counted once
+
+    kept = BoundedCache(make, 250)
+    assert kept(1) is kept(1)
+    for number in (2, 1, 3, 1, 2):  # of three entries the one that was used last but two goes
+        kept(number)
+    assert made == [1, 2, 3, 2]
+    assert BoundedCache(make, 50)(1) is not None  # the last one is kept however large it is
+    kept.clear()
+    kept(2)
+    assert made[-1] == 2
+    assert len(made) == 6

@@ -17,7 +17,7 @@ from longca import devices, masks
 from longca.bench.check.trial_names import TrialName, trials_on
 from longca.cli import main
 from longca.errors import BadInput
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 from longca.kernels.base import No, Yes
 from longca.kernels.overview import overview
 
@@ -35,7 +35,7 @@ class Mine(longca.Kernel):
 
 @pytest.fixture(autouse=True)
 def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
 
 
 @pytest.mark.parametrize("name", ["my_kernel", "my_kernel_class"])

@@ -82,10 +82,6 @@ def test_a_cluster_file_stands_for_the_records_that_were_simulated_with_it(write
     file.write_text(to_toml(find("h100-ib")[1]))
     assert asked(write("own", [split("usp", 1.0, simulated="wolke7")]), "--gpus", "64", "--cluster", str(file)) == 0
     assert "simulated on" in capsys.readouterr().out
-    other = write("other", [split("usp", 1.0, simulated="h100-ib")])
-    assert asked(other, "--gpus", "64", "--cluster", str(file)) == NO_RECORD
-    assert f"longca simulate --cluster {file}" in capsys.readouterr().out
-    assert asked(other, "--gpus", "64", "--cluster", str(tmp_path / "nothing.toml")) == 2
 
 
 @pytest.mark.parametrize(("slower", "as_good"), [(1.029, True), (1.031, False)])

@@ -10,6 +10,7 @@ Shapes are letters in the names: L tokens, H heads, D head size; so `q_LHD` is [
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -30,10 +31,13 @@ if TYPE_CHECKING:
     Gradients = tuple[Tensor, Tensor, Tensor]  # dq, dk, dv
     GradientsWithSinks = tuple[Tensor, Tensor, Tensor, Tensor]  # dq, dk, dv, dsinks
 
+FRAMEWORK = True
+
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
 SinkSupport = Literal["no", "after", "native"]
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}  # of one value
+PRE_RELEASE = re.compile(r"([\w.-]+)==([\d.]+(?:a|b|rc)\d+)")  # name and version
 FORWARD_ONLY = 'a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class'
 
 
@@ -253,7 +257,11 @@ class Kernel(ABC):
         return self.gives_lse
 
     def present(self) -> Answer:
-        """Whether its library is there and of a version that works; asked only when `modules` can be imported."""
+        """Whether its library is there and of a version that works; asked only when `modules` can be imported. A pre-release that `needs`
+        names must be that one, as the next may have another interface."""
+        for package, number in PRE_RELEASE.findall(self.needs):
+            if (present := self.versions().get(package, "")) != number:
+                return No(f"works with {package} {number}, and {present or 'a copy without a number'} is here; {self.getting}")
         return Yes()
 
     @abstractmethod

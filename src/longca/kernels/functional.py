@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from os import PathLike, fspath
 from typing import Any, Literal, overload
 
@@ -15,13 +15,17 @@ import torch
 from longca.errors import BadInput, Refused
 from longca.kernels import batches, registry
 from longca.kernels.base import Attention, Case, Kernel, Prepared
+from longca.kernels.bounded_cache import BoundedCache
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.inputs import DTYPES, in_layout
 from longca.masks import AnyMask
 from longca.text import refuse_heads
 
+FRAMEWORK = True
+
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
+MOST_BYTES = 256 << 20  # of masks and tables of prepared kernels that are kept
 BEST = "best"  # the kernel that runs where none is named
 Asked = str | Kernel | type[Kernel] | None
 
@@ -228,8 +232,7 @@ def no_autocast(q: torch.Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-@lru_cache(maxsize=32)
-def prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, compiled: bool = False) -> Prepared:
+def _prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, compiled: bool = False) -> Prepared:
     """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart. A `compiled` call needs a kernel
     with a backward of its own."""
     chosen = registry.choose(asked or BEST, mask, case)
@@ -242,6 +245,9 @@ def prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, com
     if compiled and chosen.chooses:  # only between such kernels
         case = replace(case, partial_backward=case.backward)
     return registry.prepare(chosen, mask, case)
+
+
+prepared_for = BoundedCache(_prepared_for, MOST_BYTES)
 
 
 class _Function(torch.autograd.Function):

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from longca.errors import BadInput, Refused
-from longca.kernels.base import BYTES, Answer, Attention, AutogradAttention, BackwardKind, Case, Kernel, Layout, No, SinkSupport, Yes
+from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, Layout, No, Yes
+from longca.kernels.plugin_checks import refuse_settings
 
 if TYPE_CHECKING:
     import torch
 
     from longca.masks import AnyMask
 
+FRAMEWORK = True
 Lowering = Callable[["AnyMask", Case], Any]
-CHOICES = {"layout": get_args(Layout), "backward": get_args(BackwardKind), "sinks": get_args(SinkSupport)}
-LISTS = ("devices", "variants", "modules", "own_files", "dtypes", "archs")
-ARCH = re.compile(r"sm_?(\d{2,3})[af]?")  # sm90, sm_90 and sm_90a are one
-DEVICES = ("cpu", "cuda")
 ARGUMENTS = ("q", "k", "v", "mask", "scale")  # of the function of a kernel, in this order
 
 
@@ -127,39 +124,6 @@ def _parameters(function: Callable[..., Any], name: str) -> Iterable[str]:
             written = f"def {name}({', '.join(ARGUMENTS)}), with softcap=0.0 or sinks=None behind them if it takes these"
             raise BadInput(f"the kernel {name!r} has the arguments {signature}, which do not fit ({error}); write {written}.") from error
     return signature.parameters
-
-
-def refuse_settings(kernel: type[Kernel]) -> None:
-    """Raises BadInput where a class has a setting of the wrong type or with an unknown value."""
-    for name, known in CHOICES.items():
-        if isinstance(value := getattr(kernel, name), str) and value not in known:
-            raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be one of {', '.join(map(repr, known))}.")
-    for name in LISTS:
-        value = getattr(kernel, name)
-        if not isinstance(value, tuple | list | property) or not all(isinstance(entry, str) for entry in _entries(value)):
-            raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be a tuple of strings, such as ('a',).")
-    if odd := [device for device in _entries(kernel.devices) if device not in DEVICES]:
-        raise BadInput(f"the kernel {kernel.name!r} is for the device {odd[0]!r}; known are {' and '.join(DEVICES)}.")
-    if odd := [dtype for dtype in _entries(kernel.dtypes) if dtype not in BYTES]:
-        raise BadInput(f"the kernel {kernel.name!r} is for the dtype {odd[0]!r}; known are {', '.join(BYTES)}.")
-    if odd := [arch for arch in _entries(kernel.archs) if not ARCH.fullmatch(arch)]:
-        raise BadInput(f"the kernel {kernel.name!r} is for the GPU {odd[0]!r}; write compute capability 9.0 as 'sm90'.")
-    sizes = kernel.head_dims
-    if not isinstance(sizes, Sequence | property) or not all(isinstance(size, int) and size > 0 for size in _entries(sizes)):
-        raise BadInput(f"the kernel {kernel.name!r} has head_dims = {sizes!r}; it must be a tuple of whole numbers, such as (64, 128).")
-    least = kernel.capability
-    if not (isinstance(least, tuple) and len(least) == 2 and all(isinstance(number, int) for number in least)):
-        raise BadInput(f"the kernel {kernel.name!r} has capability = {least!r}; it must be two whole numbers, such as (9, 0).")
-
-
-def _entries(value: object) -> Iterable[Any]:
-    """Returns the entries of a list; none of a property, which only an instance can evaluate."""
-    return value if isinstance(value, tuple | list | range) else ()
-
-
-def arch_name(arch: str) -> str:
-    """Returns how LongCA writes an architecture: without an underscore, and without the letter of its own instructions."""
-    return ARCH.sub(r"sm\1", arch)
 
 
 class _FunctionAttention(AutogradAttention):

@@ -16,7 +16,7 @@ PER_NODE = 8  # GPUs of a node, at most
 
 def code(answer: Answer, choice: Choice) -> str:
     """A script for one device, or for the ranks that torchrun or srun starts."""
-    kind = choice.sources[0].environment.device_kind or "cuda"
+    kind = choice.sources[0].environment.device_kind or "cuda" if choice.sources else "cpu" if answer.on_cpu else "cuda"
     lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer, choice, kind)
     return "\n".join(lines) + "\n"
 
@@ -27,9 +27,10 @@ def _arguments(values: Mapping[str, Any]) -> str:
 
 def _mask(question: Question, choice: Choice) -> str:
     """The line that builds a mask whose blocks no rule selects."""
-    source, problem = choice.sources[0], question.problem
-    documents = documents_of(source.record, source.masks) if question.own_documents else problem.documents and list(problem.documents)
-    given: dict[str, Any] = {} if problem.documents else {"seed": source.record.problem.seed}
+    source, problem = next(iter(choice.sources), None), question.problem  # a simulation has no record
+    is_own = question.own_documents
+    documents = documents_of(source.record, source.masks) if source and is_own else problem.documents and list(problem.documents)
+    given: dict[str, Any] = {} if problem.documents else {"seed": source.record.problem.seed if source else 0}
     given |= {"documents": documents, "distribution": problem.distribution, "packing": problem.packing}
     given |= {"heads": problem.heads_kv} if problem.is_pattern and "heads" in question.all_params else {}
     given |= dict(problem.params)
