@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 OUT = Path("results/probe/stacks.jsonl")
-SEQLEN, DOCUMENTS, VOCAB = 192, [53, 19, 40, 16, 64], 64
+SEQLEN, DOCUMENTS, VOCAB = 512, [153, 59, 120, 16, 164], 64  # torchtitan takes multiples of 256 tokens on two ranks
 POSITIONS = torch.cat([torch.arange(length) for length in DOCUMENTS])[None]
 PACKAGES = {"torch": "torch", "longca": "transformers", "torchtitan": "torchtitan", "megatron": "megatron-core"}
 
@@ -100,7 +100,7 @@ def torchtitan_flex() -> Callable[..., Any]:
         own = ids[None].clone()
         if dist.get_world_size() > 1:
             own, rows, extra = prepare_context_parallel_input(own, rows, extra, ranks, torch.device("cpu"), "headtail")
-        return model(own, extra["positions"], extra["attention_masks"])[0], rows[0]
+        return model(own, extra["positions"], extra["attention_masks"])[0, :, :VOCAB], rows[0]
 
     return run  # without an embedding: FlexAttention has no backward on a CPU
 
