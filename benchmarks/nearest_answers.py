@@ -20,6 +20,7 @@ import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from msgspec.structs import replace as replace_fields
@@ -27,7 +28,6 @@ from msgspec.structs import replace as replace_fields
 from longca.recommend.answer import Answer, Choice
 from longca.recommend.question import Question
 from longca.recommend.rank import recommend
-from longca.results.metrics import median
 from longca.results.problem import Pass, Problem
 from longca.results.reading import Results, read_some
 from longca.results.record import Record

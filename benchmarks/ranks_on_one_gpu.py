@@ -34,14 +34,15 @@ from longca.kernels.base import Answer, Attention, Case, Kernel, Layout, Yes
 from longca.kernels.choice._clocks import clock_for
 from longca.kernels.inputs import WHICH, Inputs, tokens
 from longca.masks import AnyMask
-from longca.parallel import ranges, registry
+from longca.numerics.attention_step import InputsOf, Tensors, step_on_ranks
+from longca.parallel import registry
 from longca.parallel.comm.local import World
 from longca.parallel.method import Plan, make_plan
 from longca.parallel.primitives.program import Program
+from longca.parallel.ranges import Ranges
 from longca.text import format_size, parse_dims, parse_heads, parse_size
 
 SAMPLES = 5  # of each call
-Ranges = list[tuple[int, int]]
 
 
 class Kept(Kernel):
@@ -82,31 +83,16 @@ class KeptAttention(Attention):
         return call()
 
 
-def step(plan: Plan, programs: list[Program], world: World, inputs_of: Callable[[Layout, Ranges], Inputs]) -> dict[str, torch.Tensor]:
+def step(plan: Plan, programs: list[Program], world: World, inputs_of: InputsOf) -> Tensors:
     """Forward and backward of all ranks, put together."""
-    case, whole = plan.case, dict[str, torch.Tensor]()
-    layout = kernels.choices(plan.kernel)[0].layout
-
-    def run(rank: int) -> tuple[torch.Tensor, ...]:
-        own: Ranges = [(int(first), int(last)) for first, last in plan.rows(rank)]
-        q, k, v, dout = inputs_of(layout, own)
-        out, kept = programs[rank].forward(q, k, v)
-        return out, kept.lse, *programs[rank].backward(dout, kept)
-
-    for rank, (out, lse, *gradients) in enumerate(world.run(run)):
-        own = torch.from_numpy(ranges.tokens(plan.rows(rank))).to(out.device)
-        for name, part in zip(("out", "dq", "dk", "dv"), (out, *gradients), strict=True):
-            whole.setdefault(name, part.new_full((case.seqlen_q, *part.shape[1:]), float("nan")))[own] = part
-        rows = torch.from_numpy(ranges.tokens(programs[rank].rows)).to(out.device)
-        whole.setdefault("lse", lse.new_full((case.heads_q, case.seqlen_q), float("nan")))[slice(*programs[rank].heads), rows] = lse
-    return whole
+    return step_on_ranks(programs, plan, world, inputs_of, kernels.choices(plan.kernel)[0].layout)
 
 
 def timed_calls(plan: Plan, programs: list[Program], world: World) -> dict[str, list[float]]:
     """By pass, the milliseconds of each rank's attention calls in a step. They are timed after the step: threads of other ranks would delay
     what a call does on the host. Inputs are random in all rows: the check's dout is mostly 0, with which a device draws less power."""
     Kept.keeps = True
-    step(plan, programs, world, lambda layout, own: Inputs(*(tokens(name, plan.case, own, 0, layout) for name in WHICH)))
+    step(plan, programs, world, lambda layout, own: Inputs(*(tokens(name, plan.case, own.tolist(), 0, layout) for name in WHICH)))
     Kept.keeps = False
     clock = clock_for(plan.case.device)
 
@@ -123,7 +109,10 @@ def measure(plan: Plan, truth: references.Reference) -> dict[str, Any]:
     world, verdict = World(plan.ranks, plan.case.device), Verdict()
     programs = [plan.program(comm) for comm in world.comms()]
     for data_set in references.DATA_SETS:
-        inputs_of = partial(references.data, plan.case, truth.sampled, data_set, 0)
+
+        def inputs_of(layout: Layout, own: Ranges, data_set: str = data_set) -> Inputs:
+            return references.data(plan.case, truth.sampled, data_set, 0, layout, own.tolist())
+
         compare(step(plan, programs, world, inputs_of), truth, data_set, plan.case, verdict)
     return {"ok": verdict.ok, "reason": verdict.reason, **timed_calls(plan, programs, world)}
 

@@ -12,7 +12,7 @@ from longca.bench.one_device import level, workers
 from longca.bench.one_device.in_process import InProcess
 from longca.bench.one_device.messages import Hello, Reply, WorkerJob
 from longca.bench.one_device.worker import Worker
-from longca.kernels import registry
+from longca.kernels import discovery
 from longca.results.settings import Limits
 
 
@@ -36,11 +36,11 @@ class InProcessWorker(InProcess):
 
     @contextmanager
     def _own_plugins(self) -> Iterator[None]:
-        registry._plugins, others = self._plugins, registry._plugins
+        discovery._plugins, others = self._plugins, discovery._plugins
         try:
             yield
         finally:
-            registry._plugins = others
+            discovery._plugins = others
 
     def run(self, job: Any) -> Iterator[Any]:
         with self._own_plugins():

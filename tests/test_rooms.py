@@ -19,7 +19,7 @@ ROOMS = [
     {"integrations"},
     {"results"},
     {"processes"},
-    {"probe"},
+    {"probe", "numerics"},
     {"bench"},
     {"simulate"},
     {"compare", "recommend"},

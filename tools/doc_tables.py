@@ -22,6 +22,7 @@ from pathlib import Path
 from journal_tables import TABLES as JOURNALS
 from measured_tables import TABLES as MEASURED
 from measured_tables import at_least, figure, joined
+from numerics_tables import TABLES as NUMERICS
 from ranks_tables import TABLES as RANKS
 from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
 
@@ -267,6 +268,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
     }
     | MEASURED
     | SEEDS_AND_SHAPES
+    | NUMERICS
     | RANKS
     | JOURNALS
 )

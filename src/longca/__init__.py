@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from longca.api.explain import explain
     from longca.api.journals import export, merge, schema, submit
     from longca.api.ls import ls
+    from longca.api.mask_limit import mask_limit
+    from longca.api.numerics import numerics
     from longca.api.plan import plan
     from longca.api.probe import probe
+    from longca.api.profile import profile
     from longca.api.recommend import best, recommend
     from longca.api.report import report
     from longca.api.run import run
@@ -46,8 +49,11 @@ _WHERE = {
     "longca.api.explain": ("explain",),
     "longca.api.journals": ("export", "merge", "schema", "submit"),
     "longca.api.ls": ("ls",),
+    "longca.api.mask_limit": ("mask_limit",),
+    "longca.api.numerics": ("numerics",),
     "longca.api.plan": ("plan",),
     "longca.api.probe": ("probe",),
+    "longca.api.profile": ("profile",),
     "longca.api.recommend": ("best", "recommend"),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
@@ -88,11 +94,14 @@ __all__ = [
     "kernel",
     "ls",
     "mask",
+    "mask_limit",
     "masks",
     "merge",
+    "numerics",
     "parallel",
     "plan",
     "probe",
+    "profile",
     "recommend",
     "report",
     "run",
@@ -121,8 +130,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The type of this module. `longca.compare`, `longca.probe`, `longca.recommend`, `longca.report` and `longca.simulate` are functions,
-    and rooms of the package have the same names: the import system must not put a room in the place of a function."""
+    """The type of this module. Some rooms, such as `longca.compare` and `longca.probe`, have the name of a function: importing one of
+    their modules does not put the room in the place of the function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

@@ -1,8 +1,9 @@
 """Versions of code that has no version number: a kernel's or a method's own files, found by walking imports.
 
 A version is part of the key of every record, so that edited code is measured again. It covers the code that computes attention: a
-kernel's adapter and its lowering, a method and its primitives, and all modules of a user's plugin. It covers neither base classes,
-registries, inputs and masks nor the rest of the harness, so that a long campaign can go on while these change. It does not depend on
+kernel's adapter and its lowering, a method, its primitives and its transport, and all modules of a user's plugin. It covers neither base
+classes, registries, inputs and masks nor the rest of the harness, so that a long campaign can go on while these change: their files declare
+that with `FRAMEWORK = True`. It does not depend on
 where files lie, so that machines can be compared. Of Python files it covers what runs: an edited comment, docstring or layout changes no
 version.
 """
@@ -22,12 +23,8 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGE = Path(__file__).resolve().parent
-# rooms of LongCA whose code is part of a version, except these files and folders: they say what a kernel or method is, not what it does
-ROOMS = ("kernels", "parallel")
-FRAMEWORK = {
-    "kernels": ("__init__", "base", "block_selection", "functional", "inputs", "overview", "plugin", "registry", "backends/__init__"),
-    "parallel": ("__init__", "comm", "grid", "kernel_requirements", "method", "options", "registry", "methods/__init__"),
-}
+ROOMS = ("kernels", "parallel")  # of LongCA, whose code is part of a version
+FRAMEWORK = b"\nFRAMEWORK = True"  # in files of these that are not: they say what a kernel or method is, not what it does
 PYTHON = [Path(path).resolve() for path in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))]
 INSTALLED = {"site-packages", "dist-packages"}  # folders whose packages have version numbers
 NUMBERED = {"torch", "triton", "numpy"}  # their version numbers are in every key, and a checkout of them has thousands of files
@@ -124,8 +121,14 @@ def is_covered(path: Path) -> bool:
     """Whether a file of LongCA belongs to a kernel or a method, and not to the framework around them."""
     if not path.is_relative_to(PACKAGE):
         return False
-    room, *parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return room in ROOMS and not any(parts[: len(outside)] == outside for outside in (name.split("/") for name in FRAMEWORK[room]))
+    room, *parts = path.relative_to(PACKAGE).parts
+    is_door = len(parts) <= 2 and path.name == "__init__.py"  # of a room, or of a folder in it
+    return room in ROOMS and not is_door and not (path.suffix == ".py" and _is_framework(path))
+
+
+@cache
+def _is_framework(file: Path) -> bool:
+    return file.is_file() and FRAMEWORK in file.read_bytes()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from longca import __version__, cli, masks
 from longca.cli import main, verbs
-from longca.kernels import registry
+from longca.kernels import discovery
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -206,7 +206,7 @@ class {name}(longca.Kernel):
 def test_kernels_of_a_plugin_take_part_in_explain_if_they_have_a_preference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
     common = ["explain", "--mask", "causal", "--seqlen", "64", "--forward-only", "--device", "cpu", "--plugin"]
     (tmp_path / "first.py").write_text(PLUGIN.format(name="first_of_all", preference="preference", value="Preference(cpu=0)"))
     assert main([*common, str(tmp_path / "first.py")]) == 0

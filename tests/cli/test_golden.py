@@ -8,21 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from journals import Write, writer
+from journals import Write, mask_line, writer
+from longca import devices, masks
+from longca.api.profile import PassProfile, Profile
 from longca.bench.one_device import words as verify_words
+from longca.bench.one_device.messages import Profiled, Spent
+from longca.bench.one_device.ncu import Counted
 from longca.bench.one_device.verify import Finding
 from longca.bench.run import words as run_words
 from longca.cli import main
 from longca.cli._tables import show_parts
 from longca.compare.ab import AB, Pair
 from longca.recommend.rank import NO_RECORD
+from longca.report.listings import kernel_summary, mask_matrix
 from longca.results.problem import Pass
-from longca.results.record import Environment, Outcome, Status, TensorError
-from made_cells import make_cell
+from longca.results.record import Environment, Outcome, Status, TensorError, Times
+from longca.results.roofline import Roofline
+from made_cells import changed, make_cell
 from recommend.cells import cell
-from report.made import kernel, make_record, split
+from report.made import blocks, kernel, make_record, split
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN, ROOT = Path(__file__).parent / "golden", Path(__file__).parents[2]
 STEADY = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.001, 0.999]
 SLOW = [1.1 * time for time in STEADY]
 LOOSE = [0.9, 1.1, 0.95, 1.05, 1.0, 1.02, 0.93, 1.08]
@@ -59,6 +65,25 @@ def ab(write: Write) -> None:
     show_parts(AB(("mine (HEAD:mine.py)", "mine (mine.py)"), "a GPU", pairs, 42.0).parts())
 
 
+def profile(write: Write) -> None:
+    """A pass with counters on a GPU, and one that failed."""
+    cell = make_cell(mask="causal", seqlen=8192, heads_q=64, heads_kv=8, pass_=Pass.FWD, device="cuda")
+    times = Times(median=2.5, p20=2.4, p80=2.6, samples=[2.5], tflops=440.0, noisy=True)
+    spent = [Spent(f"kernel {number}", 1, 2.0 / number) for number in range(1, 15)]
+    passes = [
+        PassProfile(
+            cell,
+            Outcome(status=Status.OK, timed=times),
+            Roofline(10**12, 1.1e12, 10**9, 1.2, 0.3),
+            Profiled(Pass.FWD, spent, "out/profile/fwd.json"),
+            [Counted("kernel 1", {"ms": 2.01, "tensor cores": 61.5}), Counted("kernel 2", {"ms": 0.5, "memory": 80.0})],
+        ),
+        PassProfile(changed(cell, pass_=Pass.BWD), Outcome(status=Status.OOM, reason="too large"), Roofline(10**12, 1e12, 10**9, 1.2, 0.3)),
+    ]
+    show_parts(Profile("mine on causal", passes).parts())
+    show_parts(Profile("mine on causal", passes[1:], "ncu was not found.").parts())
+
+
 def compare_busy(write: Write) -> None:
     write("a", [make_record(STEADY, seed=seed) for seed in range(3)])
     write("b", [make_record(SLOW, seed=seed, noisy=True, spread=0.05 if seed < 2 else 0.015) for seed in range(3)])
@@ -81,7 +106,7 @@ def compare_history(write: Write) -> None:
 
 
 def recommend(write: Write) -> None:
-    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; simulated methods; no answer."""
+    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; methods, also simulated; no answer."""
     made = [kernel("flex", None, "fwd", mask="causal_document", mask_digest="d0", status="oom", reason="out of memory")]
     for seed, factor in enumerate((1.0, 2.0)):
         about = {"mask": "causal_document", "seed": seed, "mask_digest": f"d{seed}", "flops": round(11e9 * factor * 2)}
@@ -91,6 +116,8 @@ def recommend(write: Write) -> None:
     write("made", made)
     write("causal", [cell("flex", n, 500.0) for n in (8192, 32768)])
     write("simulated", [split("usp", 1.0, simulated="h100-ib")])
+    write("cpu", [split("usp", 25000.0, ranks=8)], {"device": "Some CPU", "device_kind": "cpu"})
+    write("blocks", [blocks("flex", [1.0]), blocks("fa4", [2.0], heads=1)])
     packed = ["recommend", "--mask", "causal_document", "--results", "made"]
     causal = ["recommend", "--mask", "causal", "--results", "causal"]
     many = ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "64", "--results", "simulated"]
@@ -101,7 +128,8 @@ def recommend(write: Write) -> None:
         (0, [*causal, "--seqlen", "20K", "--pass", "fwd", "--head-dim", "64"]),
         (0, [*causal, "--seqlen", "8K", "--pass", "fwd", "--model", "mistral-7b"]),
         (0, [*many, "--cluster", "h100-ib"]),
-        (NO_RECORD, [*many, "--cluster", "a100-ib"]),
+        (0, ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "8", "--results", "cpu"]),
+        (NO_RECORD, ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "heads=2", "--results", "blocks"]),
         (NO_RECORD, many),
         (NO_RECORD, [*causal, "--seqlen", "16K", "--exact", "--pass", "fwd"]),
         (NO_RECORD, [*causal, "--seqlen", "8K", "--pass", "fwd", "--dtype", "fp16", "--deterministic"]),
@@ -109,6 +137,31 @@ def recommend(write: Write) -> None:
     ):
         print(f"\n$ {shlex.join(words)}")
         assert main(words) == code
+
+
+def recommend_code(write: Write) -> None:
+    """A pair and the nearest one, a softcap, given documents, and ranks: one node, two nodes, simulated, and blocks that q and k select."""
+    rates = {("fa3", "fwd"): 600.0, ("fa3", "bwd"): 300.0, ("fa4:bands", "fwd"): 500.0, ("fa4:bands", "bwd"): 400.0}
+    own = masks.causal_document(8192, documents=[8192])
+    made = [cell(name, n, rate, part) for n in (8192, 16384) for (name, part), rate in rates.items()]
+    made.append(kernel("torch:chunked", [1.0], heads_q=32, heads_kv=16, softcap=50.0))
+    given = {"mask": "causal_document", "mask_digest": own.digest, "area": own.area, "given": {"documents": True}}
+    made.append(kernel("fa4:bands", [10.0], **given))
+    selected = {"mask": "uniform_block", "params": {"b": 128, "ratio": 0.5, "heads": 8}, "source": "moba", "seed": 7, "deterministic": True}
+    made += [split("usp", 1.0, ranks=8), split("usp", 1.0, ranks=12, simulated="h100-ib"), split("ulysses", 1.0, **selected)]
+    with (write("made", made) / "masks.jsonl").open("a") as file:
+        file.write(mask_line(own))
+    for words in (
+        ["--mask", "causal", "--seqlen", "8K"],
+        ["--mask", "causal", "--seqlen", "12K", "--pass", "fwd"],
+        ["--mask", "causal", "--seqlen", "8K", "--model", "gemma2-27b"],
+        ["--mask", "causal_document", "--seqlen", "8K", "--own-documents"],
+        ["--mask", "causal", "--seqlen", "8K", "--gpus", "8"],
+        ["--mask", "causal", "--seqlen", "8K", "--gpus", "12", "--cluster", "h100-ib"],
+        ["--mask", "uniform_block", "--seqlen", "8K", "--set", "b=128", "--source", "moba", "--deterministic", "--gpus", "64"],
+    ):
+        print(f"\n$ longca recommend {shlex.join(words)} --code", flush=True)
+        assert main(["recommend", *words, "--results", "made", "--code"]) == 0
 
 
 def verify(write: Write) -> None:
@@ -154,11 +207,71 @@ def mask(write: Write) -> None:
     assert main(["mask", "share_question", "--seqlen", "64"]) == 0
 
 
+def mask_limit(write: Write) -> None:
+    """With a dense speed in the records, without one, and of a block pattern."""
+    for words in (["causal_document", "--tiles", "128x128", "--device", "h200"], ["sliding_window", "--device", "a100", "--dtype", "fp32"]):
+        assert main(["mask", *words, "--seqlen", "32K", "--seed", "42", "--heads", "64:8"]) == 0
+    assert main(["mask", "uniform_block", "--seqlen", "2K", "--tiles", "64x96", "--heads", "4:2", "--device", "b200"]) == 0
+
+
 def ls(write: Write) -> None:
-    assert main(["ls"]) == 0
+    """All but kernels and methods, of which other machines have others."""
+    for words in ([], ["masks"], ["models"], ["suites"], ["distributions"], ["packings"]):
+        print(f"\n$ longca ls {' '.join(words)}")
+        assert main(["ls", *words]) == 0
+    can, cannot = {"answer": "native", "note": ""}, {"answer": "no", "note": "takes full and causal masks"}
+    about = {"backward": "functional", "masks": {"full": can, "prefix_lm_causal": cannot, "uniform_block": cannot}}
+    entries = [{"kernel": f"mine:{name}", "here": here, "available": not here, **about} for name, here in (("a", ""), ("b", "pip; build"))]
+    show_parts([*kernel_summary(entries), *mask_matrix(entries)])
 
 
-VERBS = [recommend, ab, compare, compare_busy, compare_kernel, compare_history, verify, run, plan, simulate, doctor, mask, ls]
+def explain(write: Write) -> None:
+    assert main(["explain", "--mask", "share_question", "--seqlen", "256", "--device", "cpu", "--forward-only"]) == 0
+
+
+def journals(write: Write) -> None:
+    """Merging, exporting and submitting: a short warm-up, noise, and a failure."""
+    whole = {"cores": 8, "system": "Linux", "date": "2026-11-01", "gpu_memory_mib": "81559", "power_limit_w": 700.0}
+    own, failed = masks.causal(8192), make_record(None, seed=1, reason="no /home/me/x.so")
+    timed = make_record([2.0] * 5, mask_digest=own.digest, area=own.area, noisy=True)
+    write("a", [timed, failed], whole | {"clock": {"warmup_s": 0.05}, "changed": True})
+    write("b", [kernel("flex", [4.0] * 5, "fwd", mask_digest=own.digest, area=own.area), make_record(None, seed=2, status="unsupported")])
+    for words in (["merge", "all", "a", "b"], ["merge", "all", "a", "--pack"], ["submit", "a"], ["export", "all", "--md"]):
+        print(f"\n$ longca {' '.join(words)}")
+        assert main(words) == 0
+    with Path("b/results.jsonl").open("a") as file:
+        file.write("torn")
+    Path("b/env.json").unlink()
+    assert main(["export", "b", "--csv"]) == 0
+
+
+def schema(write: Write) -> None:
+    assert main(["schema"]) == 0
+
+
+def calibrate(write: Write) -> None:
+    Path("gloo").symlink_to(ROOT / "results" / "cpu" / "gloo")
+    assert main(["calibrate", "gloo", "--base", "cpu-gloo"]) == 0
+
+
+COMPARED = [ab, profile, compare, compare_busy, compare_kernel, compare_history]
+VERBS = [
+    recommend,
+    recommend_code,
+    *COMPARED,
+    verify,
+    run,
+    plan,
+    simulate,
+    doctor,
+    mask,
+    mask_limit,
+    ls,
+    explain,
+    journals,
+    schema,
+    calibrate,
+]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
@@ -167,7 +280,8 @@ def test_a_verb_prints_these_words(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     verb(writer(tmp_path))
-    printed, golden = capsys.readouterr().out, GOLDEN / f"{verb.__name__}.txt"
+    shown, golden = capsys.readouterr(), GOLDEN / f"{verb.__name__}.txt"
+    printed = shown.out.replace(devices.model("cpu"), "DEVICE") + (f"\non stderr:\n{shown.err}" if shown.err else "")
     if os.environ.get("LONGCA_GOLDEN") == "write":
         golden.write_text(printed)
     assert printed == golden.read_text()

@@ -8,7 +8,7 @@ import pytest
 from longca import devices
 from longca.bench.one_device import compiled_code
 from longca.cli import main
-from longca.kernels import registry
+from longca.kernels import discovery
 
 SMALL = ["--kernels", "torch", "--device", "cpu", "--dry-run"]
 CAUSAL = [*SMALL, "--masks", "causal", "--seqlens", "64", "--heads", "2:1"]
@@ -99,7 +99,7 @@ def test_what_is_compiled_for_a_gpu_is_kept_on_disk(device: str, monkeypatch: py
 
 
 def test_a_kernel_of_a_plugin_that_is_not_measured_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
     plugin = ["--plugin", str(Path(__file__).parents[2] / "examples" / "my_kernel.py")]
     note = "not measured: my_kernel (--kernels does not name it)"
     assert main(["run", *CAUSAL, *plugin]) == 0

@@ -7,15 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.stand_ins import checked
 from longca import masks
-from longca.bench.check.check import check_kernel
-from longca.bench.check.reference import reference
 from longca.bench.check.trial_names import OPTIONAL, TrialName
 from longca.bench.check.trials import Asked, run_trial
 from longca.errors import Refused
 from longca.kernels import inputs, registry
 from longca.kernels.backends.band_cute.kernel import BandCute
-from longca.kernels.base import Attention, Case, Kernel, No
+from longca.kernels.base import Attention, Case, No
 from longca.masks import Mask
 
 pytestmark = pytest.mark.gpu
@@ -39,21 +38,15 @@ def here(joined: int | None = None) -> BandCute:
     return kernel
 
 
-def is_right(kernel: Kernel, mask: Mask, case: Case) -> None:
-    assert registry.supports(kernel, mask, case)
-    verdict = check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case))
-    assert verdict.ok, verdict.reason
-
-
 @pytest.mark.parametrize("name", masks.names())
 @pytest.mark.parametrize("joined", [8, 4, 1])
 def test_every_mask(name: str, joined: int) -> None:
-    is_right(here(joined), build(name), CASE)
+    checked(here(joined), build(name), CASE)
 
 
 @pytest.mark.parametrize("name", ["share_question", "sliding_window"])
 def test_many_heads(name: str) -> None:
-    is_right(here(), build(name), Case(S, S, 64, 8, 128, 128, "bf16", "cuda"))
+    checked(here(), build(name), Case(S, S, 64, 8, 128, 128, "bf16", "cuda"))
 
 
 @pytest.mark.parametrize("heads", [(8, 2), (12, 2), (8, 1), (4, 2), (6, 2), (8, 8), (10, 2)])
@@ -61,14 +54,14 @@ def test_many_heads(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_heads_and_sizes(heads: tuple[int, int], dim: int, dtype: str) -> None:
     """All query heads of a KV head are joined: also an odd number of them, and one."""
-    is_right(here(heads[0] // heads[1]), build("causal_document"), Case(S, S, *heads, dim, dim, dtype, "cuda"))
+    checked(here(heads[0] // heads[1]), build("causal_document"), Case(S, S, *heads, dim, dim, dtype, "cuda"))
 
 
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("joined", [1, 2, 3])
 def test_some_heads_of_a_group(dim: int, joined: int) -> None:
     """dk and dv are then sums over thread blocks."""
-    is_right(here(joined), build("share_question"), Case(S, S, 12, 2, dim, dim, "bf16", "cuda"))
+    checked(here(joined), build("share_question"), Case(S, S, 12, 2, dim, dim, "bf16", "cuda"))
 
 
 @pytest.mark.parametrize("keys", [S - 29, S + 512])
@@ -78,11 +71,11 @@ def test_some_heads_of_a_group(dim: int, joined: int) -> None:
 def test_broken_key_tiles_and_keys_that_nobody_sees(keys: int, seen: float, joined: int, dim: int) -> None:
     half = int(seen * keys) // 2
     mask = Mask.of(S, keys, [(0, S // 2, 0, 0, half, 0), (S // 2, S, 0, 0, 2 * half, 0)])
-    is_right(here(joined), mask, Case(S, keys, 16, 2, dim, dim, "bf16", "cuda"))
+    checked(here(joined), mask, Case(S, keys, 16, 2, dim, dim, "bf16", "cuda"))
 
 
 def test_a_single_tile() -> None:
-    is_right(here(8), masks.causal(64), Case(64, 64, 16, 2, 128, 128, "bf16", "cuda"))
+    checked(here(8), masks.causal(64), Case(64, 64, 16, 2, 128, 128, "bf16", "cuda"))
 
 
 NOT_ITS = (*OPTIONAL, TrialName.NO_GRAD)  # it refuses a forward alone, which is that of fa4:bands
@@ -156,9 +149,9 @@ def test_the_library_compiles_its_own_backward_before_and_after() -> None:
     for dtype, order in (("bf16", 1), ("fp16", -1)):
         case = Case(S, S, 4, 2, 128, 128, dtype, "cuda")
         for kernel in (here(2), registry.get("fa4:bands"))[::order]:
-            is_right(kernel, mask, case)
+            checked(kernel, mask, case)
     native = registry.get("fa4:native")
-    is_right(native, masks.causal(S), Case(S, S, 4, 2, 64, 64, "bf16", "cuda"))
+    checked(native, masks.causal(S), Case(S, S, 4, 2, 64, 64, "bf16", "cuda"))
 
 
 @pytest.mark.parametrize("name", ["sliding_window", "full_document", "causal_document", "share_question", "causal_blockwise", "full"])

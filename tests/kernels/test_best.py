@@ -33,10 +33,10 @@ PAIRS = [("sdpa:flash", "torch:plain"), ("torch:chunked", "sdpa:flash"), ("torch
 @pytest.fixture(autouse=True)
 def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(records.CACHE, str(tmp_path))
-    prepared_for.cache_clear()
+    prepared_for.clear()
     chooser.forget()
     yield
-    prepared_for.cache_clear()
+    prepared_for.clear()
     chooser.forget()
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from kernels.stand_ins import attention, checked, gradients, stand_in
 from longca import masks
-from longca.bench.check.check import check_kernel
-from longca.bench.check.reference import reference
 from longca.kernels import block_lists, registry
 from longca.kernels.base import Case, No
 from longca.masks import BlockMask
@@ -78,25 +75,6 @@ def test_bands_and_a_wrong_number_of_patterns_are_refused(kernel: str) -> None:
     assert "one per KV head (4), not 2" in answer.reason
 
 
-def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scale: float) -> tuple[torch.Tensor, ...]:
-    """Plain attention on [H, L, D] and the pairs that a stand-in made of its lists; (out, lse)."""
-    k, v = (x.repeat_interleave(len(q) // len(k), 0).float() for x in (k, v))
-    scores = (q.float() @ k.transpose(1, 2) * scale).masked_fill(~visible, float("-inf"))
-    return (scores.softmax(-1) @ v).to(q.dtype), scores.logsumexp(-1)
-
-
-def _gradients(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, visible: torch.Tensor,
-    scale: float,
-) -> list[torch.Tensor]:  # fmt: skip
-    """(dq, dk, dv) on [H, L, D] with equal heads, from a given out and lse."""
-    dtype = q.dtype
-    q, k, v, dout, out = (x.float() for x in (q, k, v, dout, out))
-    p = torch.exp(q @ k.transpose(1, 2) * scale - lse.unsqueeze(-1)) * visible
-    ds = p * (dout @ v.transpose(1, 2) - (out * dout).sum(-1, keepdim=True)) * scale
-    return [x.to(dtype) for x in (ds @ k, ds.transpose(1, 2) @ q, p.transpose(1, 2) @ dout)]
-
-
 def _visible(index: torch.Tensor, count: torch.Tensor, size: int) -> torch.Tensor:
     """Pairs [H, L, L] of lists [1, H, rows, n] with counts [1, H, rows]."""
     blocks = torch.zeros(*index.shape[1:3], index.shape[2], dtype=torch.bool)
@@ -105,20 +83,9 @@ def _visible(index: torch.Tensor, count: torch.Tensor, size: int) -> torch.Tenso
     return blocks.repeat_interleave(size, 1).repeat_interleave(size, 2)
 
 
-def _stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
-    parts = name.split(".")
-    for depth in range(1, len(parts) + 1):
-        monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), ModuleType(parts[depth - 1]))
-    for function, body in functions.items():
-        setattr(sys.modules[name], function, body)
-
-
-def _check(kernel: str, mask: Any, case: Case) -> None:
-    assert isinstance(mask, BlockMask)
-    found = registry.get(kernel)
-    assert registry.supports(found, mask, case), registry.supports(found, mask, case)
-    verdict = check_kernel(found, found.prepare(mask, case), case, reference(mask, case))
-    assert verdict.ok, verdict.reason
+def in_tokens(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """[L, H, D] of [1, H, L, D]."""
+    return [x[0].transpose(0, 1) for x in tensors]
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -128,49 +95,49 @@ def test_cudnn_bsa_hands_over_the_pattern(monkeypatch: pytest.MonkeyPatch, size:
         assert options["layout"] == "bshd"
         count = torch.full(q2k_block_index.shape[:3], block_sparse_num)
         visible = _visible(q2k_block_index, count, options["sparse_block_size"])
-        out, lse = _attention(*(x[0].transpose(0, 1) for x in (q, k, v)), visible, options["softmax_scale"])
-        return {"o_tensor": out.transpose(0, 1)[None], "lse_tensor": lse[None]}
+        out, lse = attention(q[0], k[0], v[0], visible, options["softmax_scale"])
+        return {"o_tensor": out[None], "lse_tensor": lse[None]}
 
-    def gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, **options: Any) -> dict[str, torch.Tensor]:
+    def backward_of(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, **options: Any) -> dict[str, torch.Tensor]:
         """As the library does, from a given lse, and for equal heads only."""
         assert q.shape == k.shape == v.shape
         assert all(x.is_contiguous() for x in (k, v))
         index = options["q2k_block_index"]
         visible = _visible(index, torch.full(index.shape[:3], options["block_sparse_num"]), options["sparse_block_size"])
-        of_heads = [x[0].transpose(0, 1) for x in (q, k, v, dout, out)]
-        made = _gradients(*of_heads, lse[0], visible, options["softmax_scale"])
-        return {f"{name}_tensor": x.transpose(0, 1)[None] for name, x in zip(("dq", "dk", "dv"), made, strict=True)}
+        made = gradients(dout[0], q[0], k[0], v[0], out[0], lse[0], visible, options["softmax_scale"])
+        return {f"{name}_tensor": x[None] for name, x in zip(("dq", "dk", "dv"), made, strict=True)}
 
-    functions = {"block_sparse_attention_forward": forward, "block_sparse_attention_backward": gradients}
-    _stand_in(monkeypatch, "cudnn.block_sparse_attention", **functions)
+    functions = {"block_sparse_attention_forward": forward, "block_sparse_attention_backward": backward_of}
+    stand_in(monkeypatch, "cudnn.block_sparse_attention", **functions)
     case = _case(heads_q=4, head_dim=128, head_dim_v=128, dtype="bf16", backward=backward)
-    _check("cudnn_bsa", masks.build("uniform_block", 256, heads=2, b=size, ratio=0.5), case)
+    checked("cudnn_bsa", masks.build("uniform_block", 256, heads=2, b=size, ratio=0.5), case)
 
 
 def test_vsa_triton_hands_over_the_pattern_and_speaks_log2(monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(q: Any, k: Any, v: Any, index: Any, count: Any, sizes: Any) -> tuple[torch.Tensor, torch.Tensor]:
         assert sizes.tolist() == [64] * 4
-        out, lse = _attention(q[0], k[0], v[0], _visible(index, count, 64), 64**-0.5)
-        return out[None], lse[None] / LN2
+        out, lse = attention(*in_tokens(q, k, v), _visible(index, count, 64), 64**-0.5)
+        return out.transpose(0, 1)[None], lse[None] / LN2
 
     def backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse_log2: Any, *lists: Any) -> list[torch.Tensor]:
         index, count, row_index, row_count, _ = lists
         visible = _visible(index, count, 64)
         assert torch.equal(_visible(row_index, row_count, 64), visible.transpose(1, 2))
-        return [x[None] for x in _gradients(q[0], k[0], v[0], dout[0], out[0], lse_log2[0] * LN2, visible, 1 / 8)]
+        made = gradients(*in_tokens(dout, q, k, v, out), lse_log2[0] * LN2, visible, 1 / 8)
+        return [x.transpose(0, 1)[None] for x in made]
 
     name = "fastvideo_kernel.triton_kernels.block_sparse_attn_triton"
-    _stand_in(monkeypatch, name, triton_block_sparse_attn_forward=forward, triton_block_sparse_attn_backward=backward)
-    _check("vsa_triton", masks.build("uniform_block", 256, heads=2, b=64, ratio=0.5), _case(backward=True))
+    stand_in(monkeypatch, name, triton_block_sparse_attn_forward=forward, triton_block_sparse_attn_backward=backward)
+    checked("vsa_triton", masks.build("uniform_block", 256, heads=2, b=64, ratio=0.5), _case(backward=True))
 
 
 def test_vsa_hands_over_the_pattern_and_lets_autograd_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(q: Any, k: Any, v: Any, index: Any, count: Any, sizes: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = _attention(q[0], k[0], v[0], _visible(index, count, 64), 64**-0.5)
-        return out[None], lse[None]
+        out, lse = attention(*in_tokens(q, k, v), _visible(index, count, 64), 64**-0.5)
+        return out.transpose(0, 1)[None], lse[None]
 
-    _stand_in(monkeypatch, "fastvideo_kernel.block_sparse_attn", block_sparse_attn_sm90=forward)
-    _check("vsa", masks.build("uniform_block", 256, heads=2, b=64, ratio=0.5), _case(backward=True))
+    stand_in(monkeypatch, "fastvideo_kernel.block_sparse_attn", block_sparse_attn_sm90=forward)
+    checked("vsa", masks.build("uniform_block", 256, heads=2, b=64, ratio=0.5), _case(backward=True))
 
 
 def test_flashinfer_refuses_lists_that_it_cannot_count() -> None:
@@ -198,12 +165,12 @@ def test_flashinfer_plans_the_pattern_and_speaks_log2(monkeypatch: pytest.Monkey
             self.visible, self.scale = torch.stack(tokens).repeat_interleave(heads_q // heads_kv, 0), sm_scale
 
         def run(self, q: Any, k: Any, v: Any, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-            out, lse = _attention(q, k, v, self.visible, self.scale)
-            return out, lse / LN2
+            out, lse = attention(*(x.transpose(0, 1) for x in (q, k, v)), self.visible, self.scale)
+            return out.transpose(0, 1), lse / LN2
 
-    _stand_in(monkeypatch, "flashinfer.sparse", VariableBlockSparseAttentionWrapper=Wrapper)
+    stand_in(monkeypatch, "flashinfer.sparse", VariableBlockSparseAttentionWrapper=Wrapper)
     params: dict[str, float] = {"b": 64} if name == "uniform_block" else {"avg": 60, "least": 9}
-    _check("flashinfer", masks.build(name, 201, heads=2, **params), _case(seqlen_q=201, seqlen_k=201, heads_q=4))
+    checked("flashinfer", masks.build(name, 201, heads=2, **params), _case(seqlen_q=201, seqlen_k=201, heads_q=4))
 
 
 @pytest.mark.parametrize("tile", [(128, 128), (64, 128)])

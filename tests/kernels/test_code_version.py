@@ -13,7 +13,7 @@ import pytest
 
 import longca
 from longca import code_version
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 from longca.parallel import registry as methods
 
 PACKAGE = Path(longca.__file__).parent
@@ -42,8 +42,11 @@ assert "torch" not in sys.modules
 """
 ALL_METHODS = ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi")
 FRAMEWORK = (
-    *(f"kernels/{name}.py" for name in ("base", "block_selection", "functional", "inputs", "overview", "plugin", "registry")),
-    *(f"parallel/{name}.py" for name in ("method", "options", "registry", "grid", "comm/base", "kernel_requirements")),
+    *(
+        f"kernels/{name}.py"
+        for name in ("base", "block_selection", "functional", "inputs", "overview", "plugin", "registry", "discovery", "plugin_checks")
+    ),
+    *(f"parallel/{name}.py" for name in ("method", "options", "registry", "grid", "comm/local", "comm/trace", "kernel_requirements")),
     *("masks/mask.py", "masks/encodings.py", "code_version.py", "devices.py", "plugins.py", "errors.py"),
 )
 APART = {  # files that have no kernel or method in common are edited at once
@@ -61,6 +64,7 @@ EDITS = {  # files: the kernels and methods whose versions change
     "parallel/primitives/ring_schedule.py": {"ring_p2p", "usp", "loongtrain"},
     "parallel/head_split.py": {"ulysses", "usp", "loongtrain", *methods.peers()},
     "parallel/sharding.py": {*ALL_METHODS, *methods.peers()},
+    "parallel/comm/distributed.py": {*ALL_METHODS, *methods.peers()},
     " ".join(FRAMEWORK): set(),
 }
 SHARED = ("kernels/lower.py", "kernels/shared.py", "kernels/block_lists.py")  # counted where a kernel imports them
@@ -103,7 +107,7 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], di
 
 @cache
 def own_versions() -> dict[str, str]:
-    labels = [label for name in registry._own() for label in registry.labels(name)]
+    labels = [label for name in discovery.own() for label in registry.labels(name)]
     kernels = {label: registry.versions(registry.get(label))["code"] for label in labels}
     return kernels | {name: methods.code_version(name) for name in methods._own()}
 
@@ -137,13 +141,6 @@ def test_every_kernel_has_exactly_one_code_version() -> None:
         assert not [name for name in versions if name.startswith(("longca", "plugin"))]
 
 
-def test_framework_files_are_there() -> None:
-    """A name in the list that no file has any more would hide nothing, and the file's new name would count."""
-    for room, names in code_version.FRAMEWORK.items():
-        for name in names:
-            assert (PACKAGE / room / name).is_dir() or (PACKAGE / room / f"{name}.py").is_file(), name
-
-
 def test_a_new_kernel_and_a_new_method_are_one_file_each(tmp_path: Path) -> None:
     own = "own_files = ('kernel.cu',)"
     package = copy_package(tmp_path)
@@ -170,7 +167,7 @@ def test_a_new_kernel_and_a_new_method_are_one_file_each(tmp_path: Path) -> None
 
 
 def test_a_plugin_that_derives_from_a_kernel_of_ours_covers_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
     file = tmp_path / "mine.py"
     file.write_text("from longca.kernels.backends.flex.kernel import FlexKernel\nclass Mine(FlexKernel):\n    name = 'mine'\n")
     registry.load_plugin(file)

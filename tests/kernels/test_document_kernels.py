@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
+from kernels.stand_ins import attention, gradients
 from longca import masks
 from longca.kernels.backends import fa3
 from longca.kernels.backends.cudnn.graph import Cudnn
@@ -81,25 +82,6 @@ def seen_by(q, k, cu_q, cu_k, left, right):
     return seen
 
 
-def dense(q, k, v, seen, scale):
-    group = q.shape[1] // k.shape[1]
-    q, k, v = q.transpose(0, 1), *(t.transpose(0, 1).repeat_interleave(group, 0) for t in (k, v))
-    scores = (q @ k.mT * scale).masked_fill(~seen, float("-inf"))
-    lse = scores.logsumexp(-1)
-    p = (scores - lse.masked_fill(lse.isinf(), 0.0)[..., None]).exp()
-    return (p @ v).transpose(0, 1), lse
-
-
-def dense_backward(dout, q, k, v, out, lse, seen, scale):
-    group = q.shape[1] // k.shape[1]
-    dout, q, out = (t.transpose(0, 1) for t in (dout, q, out))
-    k, v = (t.transpose(0, 1).repeat_interleave(group, 0) for t in (k, v))
-    p = ((q @ k.mT * scale) - lse[..., None]).exp().masked_fill(~seen, 0.0)
-    ds = p * (dout @ v.mT - (dout * out).sum(-1, keepdim=True)) * scale
-    dk, dv = (t.unflatten(0, (-1, group)).sum(1).transpose(0, 1) for t in (ds.mT @ q, p.mT @ dout))
-    return (ds @ k).transpose(0, 1), dk, dv
-
-
 def unpacked(tensors, packed):
     return tensors if packed else tuple(t.squeeze(0) for t in tensors)
 
@@ -107,8 +89,8 @@ def unpacked(tensors, packed):
 def stand_in_forward(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, window_size_left=-1, window_size_right=-1, softmax_scale=1.0, **_):
     packed = cu_seqlens_q is not None
     q, k, v = unpacked((q, k, v), packed)
-    out, lse = dense(q, k, v, seen_by(q, k, cu_seqlens_q, cu_seqlens_k, window_size_left, window_size_right), softmax_scale)
-    lse = lse.masked_fill(lse.isinf(), float("inf"))  # FlashAttention-2 answers +inf for rows that see nothing
+    seen = seen_by(q, k, cu_seqlens_q, cu_seqlens_k, window_size_left, window_size_right)
+    out, lse = attention(q, k, v, seen, softmax_scale, blind=float("inf"))  # as FlashAttention-2
     return (out, lse, None, None) if packed else (out[None], lse[None], None, None)
 
 
@@ -116,7 +98,7 @@ def stand_in_backward(*tensors, cu_seqlens_q=None, cu_seqlens_k=None, window_siz
     packed = cu_seqlens_q is not None
     dout, q, k, v, out, lse = unpacked(tensors[:6], packed)
     seen = seen_by(q, k, cu_seqlens_q, cu_seqlens_k, window_size_left, window_size_right)
-    grads = dense_backward(dout, q, k, v, out, lse, seen, softmax_scale)
+    grads = gradients(dout, q, k, v, out, lse, seen, softmax_scale)
     for buffer, grad in zip(tensors[6:], grads, strict=bool(tensors[6:])):
         buffer.copy_(grad if packed else grad[None])
     return (*(grads if packed else tuple(grad[None] for grad in grads)), None)
@@ -152,13 +134,12 @@ def test_what_is_handed_over_describes_the_mask(kernel):
         case = case_of(mask, dims=(8, 8), device="cpu")
         shapes = ((mask.seqlen_q, 4, 8), (mask.seqlen_k, 2, 8), (mask.seqlen_k, 2, 8), (mask.seqlen_q, 4, 8))
         q, k, v, dout = (torch.randn(shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64) for shape in shapes)
-        attention = kernel.prepare(mask, case)
-        out, lse = attention.forward(q, k, v)
+        prepared = kernel.prepare(mask, case)
+        out, lse = prepared.forward(q, k, v)
         seen = torch.from_numpy(mask.dense())
-        wanted_out, wanted_lse = dense(q, k, v, seen, case.softmax_scale)
+        wanted_out, wanted_lse = attention(q, k, v, seen, case.softmax_scale)
         torch.testing.assert_close(out, wanted_out)
         torch.testing.assert_close(lse, wanted_lse)  # -inf, not +inf, for rows that see nothing
-        finite = wanted_lse.masked_fill(wanted_lse.isinf(), 0.0)
-        wanted = dense_backward(dout, q, k, v, wanted_out, finite, seen, case.softmax_scale)
-        for got, right in zip(attention.backward(dout, q, k, v, out, lse), wanted, strict=True):
+        wanted = gradients(dout, q, k, v, wanted_out, wanted_lse, seen, case.softmax_scale)
+        for got, right in zip(prepared.backward(dout, q, k, v, out, lse), wanted, strict=True):
             torch.testing.assert_close(got, right)

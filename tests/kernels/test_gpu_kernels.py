@@ -70,13 +70,6 @@ CUTS = {
 
 
 @pytest.mark.parametrize("label", HERE)
-@pytest.mark.parametrize("seqlen", [2048, 1920 + 64])
-def test_block_patterns(label: str, seqlen: int) -> None:
-    mask = masks.uniform_block(seqlen, b=128, ratio=0.3, heads=2, seed=1)
-    run(label, mask, Case(seqlen, seqlen, 8, 2, 128, 128, "bf16", "cuda"))
-
-
-@pytest.mark.parametrize("label", HERE)
 @pytest.mark.parametrize("cut", CUTS)
 def test_cuts(label: str, cut: str) -> None:
     mask = CUTS[cut]()

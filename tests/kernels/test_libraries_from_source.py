@@ -3,64 +3,30 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from kernels.stand_ins import attention, checked, gradients, stand_in
 from longca import masks
-from longca.bench.check.check import check_kernel
-from longca.bench.check.reference import reference
 from longca.kernels import registry, shared
 from longca.kernels.base import Case, No
 from longca.masks import AnyMask
 
 LENGTHS = (256, 301)
+FLASH = float("inf")  # the lse that these libraries give to rows without keys
 
 
 def case_of(length: int, heads: tuple[int, int] = (4, 2), size: int = 64, **more: Any) -> Case:
     return Case(length, length, *heads, size, size, **more)
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
-    parts = name.split(".")
-    for depth in range(1, len(parts) + 1):
-        monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), ModuleType(parts[depth - 1]))
-        if depth > 1:
-            setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], sys.modules[".".join(parts[:depth])])
-    for function, body in functions.items():
-        setattr(sys.modules[name], function, body)
-
-
 def assert_right(label: str, mask: AnyMask, case: Case) -> None:
-    kernel = registry.get(label)
-    assert registry.supports(kernel, mask, case), registry.supports(kernel, mask, case)
-    verdict = check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case))
-    assert verdict.ok, verdict.reason
-    wanted = {"out", "dq", "dk", "dv"} | ({"lse"} if kernel.gives_lse else set())
+    verdict = checked(label, mask, case)
+    wanted = {"out", "dq", "dk", "dv"} | ({"lse"} if registry.get(label).gives_lse else set())
     assert set(verdict.errors) == (wanted if case.backward else wanted - {"dq", "dk", "dv"})
-
-
-def attention(q: Any, k: Any, v: Any, visible: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out [L, H, D], lse [H, L]) of [L, H, D] tensors; as FlashAttention does, rows without keys get NaN-free out and lse +inf."""
-    q, k, v = (x.transpose(0, 1).float() for x in (q, k, v))
-    k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
-    scores = (q @ k.mT * scale).masked_fill(~visible, float("-inf"))
-    lse = scores.logsumexp(-1)
-    out = torch.exp(scores - lse.clamp_min(-1e30)[..., None]) @ v
-    return out.transpose(0, 1), lse.masked_fill(lse.isinf(), float("inf"))
-
-
-def gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: torch.Tensor, visible: torch.Tensor, scale: float) -> list[torch.Tensor]:
-    """dq, dk, dv as a functional backward computes them: from out and lse that it is given."""
-    group = q.shape[1] // k.shape[1]
-    do, query, o = (x.transpose(0, 1).float() for x in (dout, q, out))
-    key, value = (x.transpose(0, 1).float().repeat_interleave(group, 0) for x in (k, v))
-    p = torch.exp((query @ key.mT * scale).masked_fill(~visible, float("-inf")) - lse[..., None])  # hidden scores may overflow in exp
-    ds = p * (do @ value.mT - (do * o).sum(-1, keepdim=True)) * scale
-    dk, dv = (x.unflatten(0, (-1, group)).sum(1) for x in (ds.mT @ query, p.mT @ do))
-    return [x.transpose(0, 1).to(q.dtype) for x in (ds @ key, dk, dv)]
 
 
 # ---- MagiAttention
@@ -79,8 +45,8 @@ def flex_flash_attn_func(q: Any, k: Any, v: Any, q_ranges: Any, k_ranges: Any, t
         assert not (visible[q0:q1, k0:k1] & seen).any(), "a pair that is in two slices counts twice"
         visible[q0:q1, k0:k1] |= seen
     assert set(options) == {"softmax_scale", "deterministic", "disable_fwd_atomic_reduction"}
-    out, lse = attention(q, k, v, visible, options["softmax_scale"])
-    return out.to(q.dtype), SimpleNamespace(lse=lse.t().contiguous())
+    out, lse = attention(q, k, v, visible, options["softmax_scale"], FLASH)
+    return out, SimpleNamespace(lse=lse.t().contiguous())
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -148,9 +114,9 @@ class BlockSparse:
         lengths = (options["max_seqlen_q_"], options["max_seqlen_k_"])
         assert (options["cu_seqlens_q"].tolist(), options["cu_seqlens_k"].tolist()) == ([0, lengths[0]], [0, lengths[1]])
         visible = self.pattern(row_blockmask, options["head_mask_type"], lengths)
-        out, lse = attention(q, k, v, visible, options["softmax_scale"])
+        out, lse = attention(q, k, v, visible, options["softmax_scale"], FLASH)
         padded = torch.nn.functional.pad(lse, (0, -len(q) % 128), value=float("nan"))
-        return out.to(q.dtype), padded[None], torch.empty(0), torch.zeros(2, dtype=torch.int64)
+        return out, padded[None], torch.empty(0), torch.zeros(2, dtype=torch.int64)
 
     def backward(
         self, dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dq: Any, dk: Any, dv: Any, *, col_blockmask: Any, **options: Any
@@ -231,8 +197,8 @@ class Operators:
         softcap: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         assert (window_size_left, window_size_right, softcap) == (-1, -1, 0.0)
-        out, lse = attention(q[0], k[0], v[0], self.visible(q, k, startend_row_indices, block_mask, is_causal), softmax_scale)
-        return out.to(q.dtype)[None], lse[None]
+        out, lse = attention(q[0], k[0], v[0], self.visible(q, k, startend_row_indices, block_mask, is_causal), softmax_scale, FLASH)
+        return out[None], lse[None]
 
     def bwd(self, *, dout: Any, q: Any, k: Any, v: Any, out: Any, softmax_lse: Any, **options: Any) -> list[torch.Tensor]:
         unused = ("dq", "dk", "dv", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "max_seqlen_q", "max_seqlen_k")
@@ -301,8 +267,8 @@ def paddle_attention(
     assert return_softmax_lse
     length, heads, size = q.shape[1:]
     with torch.enable_grad():
-        out, lse = attention(q[0], k[0], v[0], visible_of(rows, causal, (length, k.shape[1])), size**-0.5)
-        out = out.to(q.dtype)[None]
+        out, lse = attention(q[0], k[0], v[0], visible_of(rows, causal, (length, k.shape[1])), size**-0.5, FLASH)
+        out = out[None]
     buffer = torch.full((1, heads, -(-length // 128) * 128), float("nan"))
     buffer.view(-1)[: heads * length] = lse.detach().flatten()
     return out, buffer

@@ -14,7 +14,7 @@ import pytest
 from longca import code_version
 from longca.cli import main
 from longca.errors import BadInput
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 
 SMALL = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
 HELPER = """
@@ -56,7 +56,7 @@ KINDS = {"eager": EAGER, "late": LATE, "declared": DECLARED}
 @pytest.fixture(autouse=True)
 def leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each plugin gets its own helper."""
-    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
     monkeypatch.setattr(code_version, "_imported", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = set(sys.modules)

@@ -7,15 +7,18 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import longca
-from longca import masks
+from longca import devices, masks
 from longca.bench.check.trial_names import TrialName, trials_on
 from longca.cli import main
 from longca.errors import BadInput
-from longca.kernels import registry
+from longca.kernels import discovery, registry
+from longca.kernels.base import No, Yes
 from longca.kernels.overview import overview
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,7 +35,7 @@ class Mine(longca.Kernel):
 
 @pytest.fixture(autouse=True)
 def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
 
 
 @pytest.mark.parametrize("name", ["my_kernel", "my_kernel_class"])
@@ -218,3 +221,63 @@ def test_a_decorated_function_stays_callable() -> None:
 
     assert halved("query", 1, 2, None, 4.0) == ("query", 2.0)  # type: ignore[comparison-overlap,call-arg,arg-type]
     assert halved("").label == "halved"
+
+
+LIMITED = """
+import torch, longca
+@longca.kernel(dtypes=("bf16",), head_dims=(32,), differentiable=False)
+def limited(q, k, v, mask, scale):
+    assert (q.dtype, q.shape[2]) == (torch.bfloat16, 32)
+    scores = torch.einsum("ihd,jhd->hij", q.float(), k.float().repeat_interleave(q.shape[1] // k.shape[1], 1)) * scale
+    weights = scores.masked_fill(~torch.from_numpy(mask.dense()), float("-inf")).softmax(-1).nan_to_num()
+    return torch.einsum("hij,jhd->ihd", weights, v.float().repeat_interleave(q.shape[1] // k.shape[1], 1)).to(q.dtype)
+"""
+
+
+@pytest.mark.usefixtures("in_process")
+def test_verify_checks_what_a_kernel_declares_and_other_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "limited.py").write_text(LIMITED)
+    command = ["verify", "--plugin", str(tmp_path / "limited.py"), "--masks", "causal", "--seqlens", "64", "--device", "cpu", "--json"]
+    assert main(command) == 0
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {(finding["dtype"], finding["head_dim"]) for finding in findings} == {("bf16", "32")}
+    assert findings[0]["status"] == "ok"
+    assert main([*command, "--dtype", "fp32"]) != 0  # what is asked for is not replaced
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert first["status"] == "unsupported"
+    assert "takes bf16, not fp32" in first["reason"]
+
+
+def test_attention_takes_a_file_with_one_kernel(tmp_path: Path) -> None:
+    file = tmp_path / "limited.py"
+    file.write_text(LIMITED)
+    q = torch.randn(64, 2, 32, dtype=torch.bfloat16)
+    right = longca.attention(q, q, q, masks.causal(64), kernel="torch:plain")
+    for kernel in (str(file), file):
+        torch.testing.assert_close(longca.attention(q, q, q, masks.causal(64), kernel=kernel), right, rtol=0.02, atol=0.02)
+    with pytest.raises(longca.Refused, match=r"limited takes head size 32, not 16"):
+        longca.attention(*[q[..., :16]] * 3, masks.causal(64), kernel=file)
+    (tmp_path / "two.py").write_text(DECORATED.format("a") + DECORATED.format("b").replace("def f", "def g"))
+    with pytest.raises(BadInput, match=r"two.py has 2 kernels: a, b; give the name of one"):
+        longca.attention(q, q, q, masks.causal(64), kernel=tmp_path / "two.py")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"dtypes": ("fp8",)}, "is for the dtype 'fp8'; known are bf16, fp16, fp32, fp64"),
+        ({"head_dims": 64}, "has head_dims = 64; it must be a tuple of whole numbers, such as"),
+        ({"archs": ("hopper",)}, "is for the GPU 'hopper'; write compute capability 9.0 as 'sm90'"),
+    ],
+)
+def test_odd_limits_are_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(message)):
+        longca.kernel(**setting)(lambda q, k, v, mask, scale: q)
+
+
+def test_a_kernel_runs_on_the_gpus_that_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "gpus", lambda: [{"name": "a GPU"}])
+    monkeypatch.setattr(devices, "capability", lambda: (8, 0))
+    for archs, answer in ((("sm_80",), Yes()), (("sm90a", "sm100"), No("is compiled for sm90a, sm100, and this device is sm80"))):
+        kernel = longca.kernel(archs=archs)(lambda q, k, v, mask, scale: q)
+        assert registry.available(kernel(), "cuda") == answer

@@ -190,3 +190,12 @@ def test_compute_capabilities_have_a_least_and_a_greatest(present: tuple[int, in
         assert isinstance(answer, No)
         assert answer.reason == f"needs compute capability 9.0 exactly, this device has {present[0]}.{present[1]}"
     assert bool(registry.available(registry.get("cudnn"), "cuda")) == (present >= (9, 0))
+
+
+@pytest.mark.parametrize("label", ["fa4:bands", "band_cute"])
+def test_a_pre_release_must_be_the_one_that_is_named(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = registry.get(label)
+    number = kernel.needs.split()[0].partition("==")[2]
+    for found, is_right in ((number, True), ("4.0.0b35", False), ("", False)):
+        monkeypatch.setattr(type(kernel), "versions", lambda self, found=found: {"flash-attn-4": found} if found else {})
+        assert bool(kernel.present()) is is_right

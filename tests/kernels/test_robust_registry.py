@@ -9,7 +9,7 @@ import pytest
 
 from longca.cli import main
 from longca.errors import BadInput
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 from longca.kernels.overview import overview
 from longca.parallel import registry as methods
 
@@ -18,8 +18,8 @@ KERNEL = "import longca\n@longca.kernel(name='{name}')\ndef f(q, k, v, mask, sca
 
 @pytest.fixture(autouse=True)
 def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_plugins", {})
-    monkeypatch.setattr(registry, "broken", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
+    monkeypatch.setattr(discovery, "broken", {})
 
 
 def write(folder: Path, name: str, body: str = "return q", file: str = "plugin.py") -> str:
@@ -81,11 +81,11 @@ def test_a_broken_package_takes_nobody_down(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("no luck")
 
     entry = SimpleNamespace(name="theirs", value="theirs:Kernel", load=explode)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
-    registry._installed.cache_clear()
+    monkeypatch.setattr(discovery, "entry_points", lambda group: [entry])
+    discovery._installed.cache_clear()
     try:
         assert "torch" in registry.names()
         theirs = next(found for found in overview() if found["kernel"] == "theirs")
         assert "RuntimeError: no luck" in theirs["here"]
     finally:
-        registry._installed.cache_clear()
+        discovery._installed.cache_clear()

@@ -55,28 +55,6 @@ def test_value_lse_and_gradients(mask: Mask, softcap: float, with_sinks: bool, k
         torch.testing.assert_close(mine, other.nan_to_num(0.0), rtol=1e-6, atol=1e-8)
 
 
-def test_rows_without_keys_have_the_sink_as_lse() -> None:
-    made = make(Case(96, 96, 4, 2, 16, 16, "fp32", sinks=True))
-    out, lse = longca.attention(*made[:3], GAP, sinks=made.sinks, return_lse=True)
-    assert made.sinks is not None
-    assert not out[40:60].any()
-    assert torch.equal(lse[:, 40:60], made.sinks[:, None].expand(-1, 20))
-
-
-@pytest.mark.parametrize("label", ["torch:plain", "torch:chunked", "sdpa:flash"])
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-@pytest.mark.parametrize(("softcap", "with_sinks"), [(3.0, False), (0.0, True), (50.0, True)])
-def test_right_kernels_pass_the_check(label: str, dtype: str, softcap: float, with_sinks: bool) -> None:
-    mask, case = masks.causal_document(200, documents=[70, 130]), Case(200, 200, 4, 2, 32, 32, dtype, softcap=softcap, sinks=with_sinks)
-    kernel = registry.get(label)
-    if isinstance(registry.supports(kernel, mask, case), No):
-        assert softcap
-        return
-    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case).attention, case, reference(mask, case))
-    assert verdict.ok, verdict.reason
-    assert ("dsinks" in verdict.errors) is with_sinks
-
-
 class _Wrong(Attention):
     """Runs another attention with one part of it wrong."""
 
@@ -166,11 +144,8 @@ def test_functions_get_what_they_declare() -> None:
     ("options", "sentence"),
     [
         ({"softcap": -1.0}, "softcap must be a positive number, or 0 for none, not -1"),
-        ({"softcap": float("inf")}, "softcap must be a positive number"),
-        ({"softcap": "50"}, "softcap must be a positive number"),
         ({"sinks": torch.zeros(3)}, r"sinks must be one logit per query head, a float tensor \[4\], not torch.float32 \[3\]"),
         ({"sinks": torch.zeros(4, dtype=torch.int64)}, r"a float tensor \[4\], not torch.int64 \[4\]"),
-        ({"sinks": True}, r"a float tensor \[4\], not True"),
         ({"sinks": torch.zeros(4, device="meta")}, "sinks must lie on the device of q, cpu, not on meta"),
         ({"softcap": 1.0, "kernel": "sdpa"}, r"cannot cap scores \(softcap\)"),
     ],

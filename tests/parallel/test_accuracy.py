@@ -35,7 +35,7 @@ def growth(ranks: int, accumulate: torch.dtype | None = None, method: str = "rin
     return {name: float(getattr(many, name) / getattr(alone, name)) for name in ("out", "dq", "dk", "dv")}
 
 
-@pytest.mark.parametrize("ranks", [8, 32])
+@pytest.mark.parametrize("ranks", [8, pytest.param(32, marks=pytest.mark.slow)])
 def test_error_does_not_grow_with_the_ring(ranks: int) -> None:
     assert max(growth(ranks).values()) <= 1.5
 
@@ -51,7 +51,7 @@ def test_nor_by_relays(node: int) -> None:
     assert max(growth(16, method="magi", node=node).values()) <= 1.5
 
 
-@pytest.mark.parametrize("ranks", [8, 32])
+@pytest.mark.parametrize("ranks", [8, pytest.param(32, marks=pytest.mark.slow)])
 def test_it_would_in_bf16(ranks: int) -> None:
     assert min(growth(ranks, torch.bfloat16).values()) > 1.5
 

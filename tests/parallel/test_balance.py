@@ -75,10 +75,6 @@ def test_shares_of_short_sequences_cover_them(documents: list[int], ranks: int, 
     assert max(counts) - min(counts) <= 1
 
 
-def test_a_mask_without_pairs_is_shared_out() -> None:
-    assert [count(shard) for shard in balanced(Mask.of(40, 40, []), 4)] == [10] * 4
-
-
 @pytest.mark.parametrize("name", masks.names())
 def test_row_work_is_the_sum_of_visible_pairs(name: str) -> None:
     mask = mask_of(name, 211)
@@ -108,11 +104,6 @@ def test_the_bound_shows_what_a_mask_makes_impossible() -> None:
 def test_windows_are_cut_into_neighbours() -> None:
     mask = masks.sliding_window_causal(8 * 8192, w=1024)
     assert keys_received(mask, balanced(mask, 8)) == [0] + [1024] * 7
-
-
-def test_causal_work_is_paired_as_by_zigzag() -> None:
-    mask = masks.causal(8 * 8192)
-    assert sum(keys_received(mask, balanced(mask, 8))) <= sum(keys_received(mask, sharding.zigzag(mask, 8)))
 
 
 def test_more_imbalance_saves_transfers() -> None:

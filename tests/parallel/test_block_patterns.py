@@ -155,13 +155,6 @@ def test_as_much_is_sent_as_without_a_pattern(ranks: int, heads: tuple[int, int]
     assert [elements_sent(plan) for plan in plans] == [[(split, split)] * ranks, [(keys, 2 * keys)] * ranks]
 
 
-def test_gathering_sends_whole_blocks_where_nothing_divides() -> None:
-    plan = plan_of("ring_allgather", pattern(2), case_of(SEQLEN, (8, 2)), 3)
-    own = [ranges.count(shard) for shard in plan.shards]
-    assert own == [16 * 4 + 5, 64, 64]  # 13 blocks, the last of which is short
-    assert [forward for forward, _ in elements_sent(plan)] == [2 * length * 2 * 2 * 8 for length in own]
-
-
 @pytest.mark.parametrize("method", OTHERS)
 def test_the_other_methods_refuse_them_with_the_reason(method: str) -> None:
     with pytest.raises(Refused) as refused:

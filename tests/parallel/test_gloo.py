@@ -15,23 +15,12 @@ from parallel.test_comm import expected_collectives
 @pytest.mark.parametrize("mask", ["causal", "share_question", "global_sliding_window", "causal_document"])
 def test_methods_on_gloo(pool: Pool, method: str, mask: str) -> None:
     grid = {"usp": "2x2", "loongtrain": "1x4x2", "mesh": "2x2"}.get(method, "")
+    more = {"ring_p2p": {"kernel": "sdpa:flash"}, "magi": {"options": {"node": 3}}}.get(method, {})
     if plan_if_taken(method, mask_of(mask), case_of(197, (6, 2)), 4, grid) is None:
         return
-    answers = pool.run("parallel.jobs:worst_error", dict(method=method, mask=mask, seqlen=197, heads=[6, 2], grid=grid), 60)
+    answers = pool.run("parallel.jobs:worst_error", dict(method=method, mask=mask, seqlen=197, heads=[6, 2], grid=grid, **more), 60)
     assert max(answer["error"] for answer in answers) < 2e-5
     assert all(answer["sent"] > 0 for answer in answers)
-
-
-@pytest.mark.parametrize("node", [2, 3])
-def test_relays_on_gloo(pool: Pool, node: int) -> None:
-    for mask in ("causal_document", "global_sliding_window"):
-        args = dict(method="magi", mask=mask, seqlen=197, heads=[6, 2], grid="", options={"node": node})
-        assert max(answer["error"] for answer in pool.run("parallel.jobs:worst_error", args, 60)) < 2e-5
-
-
-def test_another_kernel_on_gloo(pool: Pool) -> None:
-    args = dict(method="ring_p2p", mask="causal", seqlen=197, heads=[4, 2], grid="", kernel="sdpa:flash")
-    assert max(answer["error"] for answer in pool.run("parallel.jobs:worst_error", args, 60)) < 2e-5
 
 
 def test_uneven_collectives_on_gloo(pool: Pool) -> None:

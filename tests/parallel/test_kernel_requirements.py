@@ -86,11 +86,6 @@ def test_neither_package_nor_device_need_be_here(monkeypatch: pytest.MonkeyPatch
     assert "fa3 runs on cuda only" in refusal_without_a_device(on_cpu)
 
 
-def test_a_reason_that_all_variants_share_is_given_once() -> None:
-    plan = plan_of("ulysses", masks.causal(256), case_of(256, (8, 2), "fp32", 128, device="cuda"), 2, kernel="fa4")
-    assert "ulysses cannot use the kernel fa4: fa4 takes bf16, fp16, not fp32; use another kernel " in refusal_without_a_device(plan)
-
-
 def test_the_kernel_that_is_named_instead_can_do_it() -> None:
     blocks = masks.uniform_block(1024, ratio=0.5, b=128, heads=2, seed=0)
     case = case_of(1024, (8, 2), "bf16", 128, device="cuda")

@@ -38,24 +38,20 @@ def test_every_mask_on_three_and_eight_ranks(name: str, method: str) -> None:
     check(method, mask_of(name), (8, 2), 8)
 
 
-@pytest.mark.parametrize("grid", ["1x4x2", "2x4x2"])
 @pytest.mark.parametrize("name", masks.names())
-def test_double_rings(name: str, grid: str) -> None:
-    check("loongtrain", mask_of(name), (4, 2), 4 * int(grid[0]), grid)
-
-
-@pytest.mark.parametrize("grid", ["1x3", "1x4x2"])
-@pytest.mark.parametrize("name", masks.names())
-def test_rings_of_queries(name: str, grid: str) -> None:
-    """With equal heads burst's backward moves queries."""
-    check("burst", mask_of(name), (3, 3), int(grid[2]), grid)
-
-
-@pytest.mark.parametrize("grid", ["2x2", "3x1"])
-@pytest.mark.parametrize("name", masks.names())
-def test_meshes(name: str, grid: str) -> None:
-    a, b = (int(number) for number in grid.split("x"))
-    check("mesh", mask_of(name), (4, 2), a * b, grid)
+@pytest.mark.parametrize(
+    ("method", "grid", "heads"),
+    [
+        ("loongtrain", "1x4x2", (4, 2)),
+        ("loongtrain", "2x4x2", (4, 2)),
+        ("burst", "1x3", (3, 3)),  # with equal heads its backward moves queries
+        ("burst", "1x4x2", (3, 3)),
+        ("mesh", "2x2", (4, 2)),
+        ("mesh", "3x1", (4, 2)),
+    ],
+)
+def test_every_mask_on_double_rings_rings_of_queries_and_meshes(name: str, method: str, grid: str, heads: tuple[int, int]) -> None:
+    check(method, mask_of(name), heads, int(grid[0]) * int(grid[2]), grid)
 
 
 @pytest.mark.slow
@@ -196,11 +192,6 @@ def test_no_ranks_are_refused(method: str) -> None:
     for ranks in (0, -3):
         with pytest.raises(BadInput, match=f"{ranks} ranks cannot share a sequence; give 1 or more"):
             registry.plan(method, masks.causal(SEQLEN), case_of(SEQLEN), ranks)
-
-
-def test_a_kernel_without_a_functional_backward_is_refused() -> None:
-    with pytest.raises(Refused, match="ring"):
-        run_local(plan_of("ring_p2p", mask_of("causal"), case_of(SEQLEN), 2, kernel="sdpa:math"))
 
 
 def test_kernels_are_prepared_once_per_distinct_mask_and_not_while_running(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,17 +100,10 @@ def test_a_recording_holds_as_much_memory_and_makes_as_many_operations_as_meta_t
     )
 
 
+@pytest.mark.parametrize("options", [{"stages": 0}, {"node": 2}])
 @pytest.mark.parametrize("name", ["causal", "causal_document", "global_sliding_window"])
-def test_so_does_a_recording_of_one_call_over_all_keys(name: str) -> None:
-    plan = plan_of("magi", mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, kernel="fa4", options={"stages": 0})
-    check_recordings(plan)
-    for rank in range(RANKS):
-        assert sum(event.call is not None for event in record(plan, rank).forward) == 1
-
-
-@pytest.mark.parametrize("name", ["causal", "causal_document", "global_sliding_window"])
-def test_so_does_a_recording_of_relays(name: str) -> None:
-    check_recordings(plan_of("magi", mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, kernel="fa4", options={"node": 2}))
+def test_so_does_a_recording_of_one_call_over_all_keys_and_of_relays(name: str, options: dict[str, int]) -> None:
+    check_recordings(plan_of("magi", mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, kernel="fa4", options=options))
 
 
 def check_recordings(plan: Plan) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +13,9 @@ from longca.kernels import inputs
 from longca.masks import Mask
 from longca.parallel.comm.local import World
 from longca.parallel.comm.null import NullComm
-from longca.parallel.comm.trace import Event
 from longca.parallel.method import Plan
 from longca.parallel.primitives.group_cast import GroupCast
-from longca.parallel.ranges import count, joined, row_slices, seen_keys, tokens
+from longca.parallel.ranges import count, joined, seen_keys, tokens
 from longca.parallel.recording import record
 from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local, trace
 
@@ -44,12 +42,6 @@ def crossing(plan: Plan, node: int, forward: bool = True) -> np.ndarray:
 def test_right_on_every_mask_and_on_nodes_of_any_size(name: str, ranks: int, node: int) -> None:
     mask = mask_of(name)
     assert_right(run_local(relayed(mask, ranks, node, stages=1 + ranks % 3)), reference(mask, case_of(197)))
-
-
-@pytest.mark.parametrize("heads", [(8, 1), (3, 3)])
-def test_right_with_other_heads_and_another_head_size_for_v(heads: tuple[int, int]) -> None:
-    mask, case = mask_of("causal_document"), case_of(197, heads, head_dim=16, head_dim_v=8)
-    assert_right(run_local(plan_of("magi", mask, case, 5, options={"node": 3})), reference(mask, case))
 
 
 def test_right_where_ranks_own_nothing_and_where_nobody_sees_anything() -> None:
@@ -133,16 +125,6 @@ def test_relays_send_no_more_keys_than_an_all_gather(name: str, ranks: int, node
             assert share == pytest.approx(1 + surcharge)
 
 
-@pytest.mark.parametrize("node", [1, 4, 9])
-def test_without_several_nodes_nothing_changes(node: int) -> None:
-    def events(plan: Plan) -> list[tuple[object, ...]]:
-        found: Sequence[Event] = [event for rank in range(4) for event in trace(plan, rank)[0].events]
-        return [(event.kind, event.bytes, event.channel, event.sends, event.receives, event.beside) for event in found]
-
-    mask = mask_of("share_question", 401)
-    assert events(relayed(mask, 4, node)) == events(plan_of("magi", mask, case_of(401), 4))
-
-
 def test_relays_pass_keys_on_beside_attention() -> None:
     """Every hop but the first: nothing of it stands in the way of the attention calls, and the first is under way before them."""
     plan = relayed(masks.full(256), 8, 4)
@@ -151,13 +133,6 @@ def test_relays_pass_keys_on_beside_attention() -> None:
     assert sum(event.kind == "post" and not event.beside for event in forward[:first]) >= 2  # of the own node, and to relays
     assert not [event for event in forward[first:] if event.kind == "post" and not event.beside]
     assert {event.channel.partition(":")[0] for event in forward if event.kind == "post" and event.beside} == {"relayed"}
-
-
-def test_rows_of_a_slice_see_something_or_are_few() -> None:
-    mask = masks.full_document(4000, documents=[100, 900, 1000, 100, 1900]).cols([(0, 100), (1000, 1100), (2000, 2050)])
-    assert row_slices(mask, gap=900) == [slice(0, 2100)]
-    assert row_slices(mask, gap=899) == [slice(0, 100), slice(1000, 2100)]
-    assert row_slices(Mask(50, 50, [])) == []
 
 
 def test_sinks_are_added_once() -> None:

@@ -12,7 +12,7 @@ from longca.errors import BadInput, Refused
 from longca.kernels.base import Case
 from longca.parallel import ranges, sharding
 from longca.parallel.balance import balanced
-from longca.parallel.grid import Grid, default_heads, default_windows
+from longca.parallel.grid import Grid
 from longca.parallel.head_split import HeadSplit
 from parallel.running import case_of, mask_of, plan_of
 
@@ -102,12 +102,6 @@ def test_grids_are_read_and_written() -> None:
             Grid.parse(text)
 
 
-def test_default_grids() -> None:
-    assert [default_heads(ranks, 64, 8) for ranks in (1, 8, 12, 96)] == [1, 8, 6, 8]
-    assert default_heads(16, 4, 8) == 4
-    assert [default_windows(ring) for ring in (1, 2, 4, 6, 8, 12, 16)] == [1, 1, 2, 2, 2, 3, 4]
-
-
 @pytest.mark.parametrize(
     ("method", "ranks", "grid", "words"),
     [
@@ -124,11 +118,6 @@ def test_default_grids() -> None:
 def test_what_makes_no_sense_is_refused_with_a_suggestion(method: str, ranks: int, grid: str, words: str) -> None:
     with pytest.raises(Refused, match=words):
         plan_of(method, mask_of("causal"), case_of(197), ranks, grid)
-
-
-def test_masks_that_are_not_square_are_refused() -> None:
-    with pytest.raises(Refused, match="square"):
-        plan_of("magi", masks.causal(64).rows([(0, 32)]), case_of(64), 2)
 
 
 def test_a_million_tokens_are_shared_out_quickly() -> None:

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from longca import masks
 from longca.masks.bands import Ints
 from longca.parallel import sharding
-from longca.parallel.comm.base import Transfer
-from longca.parallel.comm.trace import TraceComm
 from longca.parallel.method import make_plan
 from longca.parallel.methods.magi import Magi
 from longca.parallel.primitives import group_cast
@@ -53,11 +51,6 @@ def test_stages_hold_all_rounds_in_order(sizes: Ints, stages: int, small: int) -
         assert len(post) == 1 or sum(max(int(sizes[pair]) for pair in turn.items()) for turn in post) <= small
 
 
-def test_stages_of_even_rounds_are_even() -> None:
-    sizes = np.full((9, 9), 100)
-    assert [len(stage) for stage in in_stages(rounds(sizes), sizes, 4, 0)] == [2, 2, 2, 2]
-
-
 @pytest.mark.parametrize("name", masks.names())
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_needs_are_the_seen_keys_by_owner(name: str, ranks: int) -> None:
@@ -89,11 +82,6 @@ def test_a_rank_sends_to_one_and_receives_from_one_at_a_time(name: str, monkeypa
         assert all(len({peer for peer, _ in ends}) <= 1 for event in posts for ends in (event.sends, event.receives))
 
 
-def test_small_transfers_are_posted_at_once() -> None:
-    comm, turn = trace(plan_of("magi", masks.full(64), case_of(64), 8), 3)
-    assert sum(event.kind == "post" for event in comm.events[:turn]) == 1
-
-
 @pytest.mark.parametrize(("stages", "calls"), [(1, 2), (2, 3), (4, 5), (100, 8)])
 def test_stages_are_attention_calls(stages: int, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One over the rank's own keys, and one for each stage; no more than there are rounds."""
@@ -108,21 +96,3 @@ def test_the_next_stage_travels_beside_the_attention_over_the_one_before(monkeyp
     comm, turn = trace(make_plan(Magi(), masks.full(64), case_of(64), 8, options={"stages": 7}), 0)
     kinds = [event.kind for event in comm.events[:turn] if event.kind in ("post", "wait", "attention")]
     assert kinds == ["post", "attention", *["wait", "post", "attention"] * 6, "wait", "attention"]
-
-
-def test_several_transfers_are_waited_for_as_one() -> None:
-    from longca.parallel.comm.base import all_of
-
-    done: list[int] = []
-    transfer = all_of([Transfer(lambda number=number: done.append(number)) for number in range(3)])  # type: ignore[misc]
-    assert not done
-    transfer.wait()
-    transfer.wait()
-    assert done == [0, 1, 2]
-
-
-def test_a_rank_alone_sends_nothing() -> None:
-    plan = plan_of("magi", masks.causal(50), case_of(50), 1)
-    comm = TraceComm(0, 1)
-    plan.program(comm)
-    assert not comm.events

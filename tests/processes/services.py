@@ -220,12 +220,6 @@ def rank_leaves(comm: Any, how: str, file: str) -> None:
     comm.barrier()
 
 
-def rank_segfaults(comm: Any) -> None:
-    if comm.rank == 1:
-        ctypes.string_at(0)
-    comm.barrier()
-
-
 def rank_hoards(comm: Any, mebibytes: int, below: bool) -> None:
     if comm.rank == 1 and below:
         subprocess.run([sys.executable, "-c", f"import time; x = bytearray(b'x') * ({mebibytes} << 20); time.sleep(600)"], check=True)

@@ -1,6 +1,5 @@
 """Ranks that somebody else started: the first one's side, in a job of one rank. tests/bench/test_cp_joined.py has whole jobs."""
 
-import math
 import resource
 from typing import Any
 
@@ -50,17 +49,6 @@ def test_what_the_first_rank_raises_is_no_timeout(alone: tuple[Joined, OneRank])
     assert any("task" in key for key in store.kept)  # a goodbye
 
 
-def test_of_silent_ranks_whoever_waits_is_told_once(alone: tuple[Joined, OneRank], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longca.processes.joined.SILENT_S", 0.1)
-    monkeypatch.setattr("longca.processes.joined.LOOK_S", 0.05)
-    told: list[str] = []
-    joined, _ = alone
-    joined.silent = lambda: told.append("silent")
-    with pytest.raises(RankFailed, match="rank 0 did not answer"):
-        joined.run("parallel.jobs:hang", {"rank": 0}, 0.5)
-    assert told == ["silent"]
-
-
 def test_ranks_that_are_left_in_the_middle_get_no_task_and_no_goodbye(alone: tuple[Joined, OneRank]) -> None:
     joined, store = alone
     with pytest.raises(RankFailed, match=r"rank 0 did not answer within 0\.2 s") as caught:
@@ -70,12 +58,6 @@ def test_ranks_that_are_left_in_the_middle_get_no_task_and_no_goodbye(alone: tup
         joined.run("parallel.jobs:greet", {}, 60)
     joined.close()
     assert [key for key in store.kept if "task" in key] == ["1/task"]  # no goodbye: nobody would hear it
-
-
-def test_answers_are_what_json_can_hold(alone: tuple[Joined, OneRank]) -> None:
-    joined, _ = alone
-    assert joined.run("processes.services:rank_answers", {"kind": "nothing"}, 60) == [None]
-    assert math.isnan(joined.run("processes.services:rank_answers", {"kind": "nan"}, 60)[0])
 
 
 def test_joined_ranks_can_bound_their_memory(alone: tuple[Joined, OneRank], monkeypatch: pytest.MonkeyPatch) -> None:

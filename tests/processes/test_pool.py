@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from longca.errors import BadInput, Unavailable
-from longca.processes import child
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed, to_blame, unanswered
 
@@ -30,12 +28,6 @@ def test_a_rank_that_dies_is_named_with_its_last_words_and_the_next_job_gets_new
         assert caught.value.kind == "died"
         assert not pool.running
         assert [rank for rank, _ in pool.run("parallel.jobs:greet", {}, 60)] == [0, 1, 2]
-
-
-def test_a_rank_that_segfaults_says_so() -> None:
-    words = "its last words: Fatal Python error: Segmentation fault"
-    with Pool(2) as pool, pytest.raises(RankFailed, match=f"^rank 1 was killed by SIGSEGV; {words}$"):
-        pool.run("processes.services:rank_segfaults", {}, 60)
 
 
 def test_a_rank_that_hangs_is_killed_at_the_deadline(gone: Gone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,21 +92,6 @@ def test_answers_are_what_json_can_hold_and_errors_are_told() -> None:
             pool.run("parallel.jobs:fail", {"rank": 0}, 60)
 
 
-def test_nobody_waits_long_for_ranks_that_a_driver_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that no signal ends cannot be had here; ranks whose guards do not notice can."""
-    monkeypatch.setattr(child, "BURY_S", 0.1)
-    with Pool(2) as pool:
-        pool.run("parallel.jobs:greet", {}, 60)
-        guards = [member._guard for member in pool._children]
-        for guard in guards:
-            guard.send_signal(signal.SIGSTOP)
-        start = time.monotonic()
-        pool.close()
-        assert time.monotonic() - start < 30
-        assert not pool.running
-        assert [guard.wait(60) for guard in guards] == [-9, -9]
-
-
 def test_a_job_that_was_interrupted_leaves_its_ranks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -127,11 +104,6 @@ def test_a_job_that_was_interrupted_leaves_its_ranks_to_nobody(monkeypatch: pyte
                 pool.run("parallel.jobs:hang", {"rank": 0}, 60)
         ((_, after),) = pool.run("parallel.jobs:greet", {}, 60)
         assert before != after
-
-
-def test_ranks_have_the_time_to_start_that_they_are_given() -> None:
-    with Pool(1, start_s=0.01) as pool, pytest.raises(RankFailed, match=r"rank 0 did not answer within 0\.01 s"):
-        pool.run("parallel.jobs:greet", {}, 60)
 
 
 def test_ranks_end_with_their_parent(gone: Gone) -> None:

@@ -16,7 +16,7 @@ from longca.recommend.shipped import load
 from longca.results.ranking import PRACTICAL
 from longca.simulate.cluster import find, to_toml
 from longca.text import parse_memory, shortest_memory
-from report.made import around, blocks, kernel, make_record, split
+from report.made import around, blocks, kernel, split
 
 Captured = pytest.CaptureFixture[str]
 
@@ -82,10 +82,6 @@ def test_a_cluster_file_stands_for_the_records_that_were_simulated_with_it(write
     file.write_text(to_toml(find("h100-ib")[1]))
     assert asked(write("own", [split("usp", 1.0, simulated="wolke7")]), "--gpus", "64", "--cluster", str(file)) == 0
     assert "simulated on" in capsys.readouterr().out
-    other = write("other", [split("usp", 1.0, simulated="h100-ib")])
-    assert asked(other, "--gpus", "64", "--cluster", str(file)) == NO_RECORD
-    assert f"longca simulate --cluster {file}" in capsys.readouterr().out
-    assert asked(other, "--gpus", "64", "--cluster", str(tmp_path / "nothing.toml")) == 2
 
 
 @pytest.mark.parametrize(("slower", "as_good"), [(1.029, True), (1.031, False)])
@@ -95,16 +91,6 @@ def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(w
     assert [choice.as_good for choice in choices] == [False, as_good]
     assert PRACTICAL == 0.03
     assert signature(compare).parameters["threshold"].default == PRACTICAL
-
-
-@pytest.mark.parametrize(("base", "variant", "again"), [("fa4", "blocks", "fa4:blocks"), ("mine", "fast", "mine")])
-def test_the_variant_that_won_is_measured_again(write: Write, capsys: Captured, base: str, variant: str, again: str) -> None:
-    """Of a kernel that is not here nobody knows whether its variant can be asked for."""
-    made = make_record(around(1.0), asked=base, kernel=base, variant=variant, **{"pass": "fwd+bwd"})
-    assert asked(write("made", [made])) == 0
-    said = capsys.readouterr().out
-    assert f"use {base}:{variant}" in said
-    assert f"to measure it again: longca run --kernels {again} " in said
 
 
 def test_methods_that_refuse_block_patterns_are_not_worth_measuring(write: Write) -> None:

@@ -55,12 +55,6 @@ def test_what_the_device_cannot_hold_is_not_recommended(write: Write, memory: st
     assert [(out.status, out.reason) for out in found.out if out.line == "big"] == [("too large", expected)]
 
 
-@pytest.mark.parametrize("told", [None, "[N/A]"])
-def test_a_device_that_does_not_tell_its_memory_limits_nothing(write: Write, told: str | None) -> None:
-    found = answer(write("made", [kernel("big", around(1.0), peak_gib=500.0)], {"gpu_memory_mib": told}))
-    assert [choice.name for choice in found.choices] == ["big"]
-
-
 def test_predicted_memory_has_the_gradients_of_all_kv_heads(write: Write) -> None:
     """What is measured holds the results, and as much again as q and out; so does the prediction, with larger dk and dv."""
 

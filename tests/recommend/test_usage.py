@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 import longca
-from journals import Write, mask_line
-from longca import masks
+from journals import Write
 from longca.cli import main
-from longca.kernels import registry
-from recommend.cells import cell
-from report.made import around, kernel, split
+from longca.kernels import discovery
+from report.made import around, kernel
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,17 +32,11 @@ def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFi
     assert getattr(scope["mask"], "source", "random") in (source, "")
 
 
-def test_the_code_has_softcap_and_scale_of_the_model(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_scale_of_a_model_does_not_matter(write: Write) -> None:
     """A record of another scale answers, as times do not depend on it."""
     shape = {"heads_q": 32, "heads_kv": 16, "head_dim": 128, "head_dim_v": 128, "softcap": 50.0, "seqlen": 8192}
     folder = write("made", [kernel("torch:chunked", around(1.0), mask="causal", **shape)], {})
-    question = ["--mask", "causal", "--seqlen", "8K", "--model", "gemma2-27b", "--results", str(folder)]
-    assert main(["recommend", *question, "--code"]) == 0
-    assert f'kernel="torch:chunked", scale={1 / 12!r}, softcap=50.0)' in capsys.readouterr().out
-    assert main(["recommend", *question[:3], "4K", *question[4:], "--exact"]) == 4
-    assert "--softcap 50.0 --scale 0.0833" in capsys.readouterr().out
     assert longca.best("causal", "8K", model="gemma2-27b", results=folder).kernel == "torch:chunked"
-    assert longca.recommend("causal", "8K", model="gemma2-27b", results=folder).code.count("softcap=50.0") == 1
     with pytest.raises(longca.LongcaError, match=r"16:16 heads of 128, softcap 50"):
         longca.best("causal", "8K", "16:16", model="gemma2-27b", exact=True, results=folder)
 
@@ -95,59 +87,6 @@ def test_the_code_for_many_ranks_runs(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("kept", "said"),
-    [
-        (["causal_document", "causal"], ", documents=[8192])\n"),
-        (["causal"], ", seed=0)  # your own documents: documents=[...] in place of the seed\n"),  # as old journals have it
-    ],
-)
-def test_the_code_has_the_documents_that_were_given_whatever_else_shows_the_same(
-    write: Write, capsys: pytest.CaptureFixture[str], kept: list[str], said: str
-) -> None:
-    same = {"causal": masks.causal(8192), "causal_document": masks.causal_document(8192, documents=[8192])}
-    about = {"mask": "causal_document", "mask_digest": same["causal"].digest, "area": same["causal"].area, "given": {"documents": True}}
-    made = kernel("fa4:bands", around(10.0), **about)
-    folder = write("own", [made])
-    (folder / "masks.jsonl").write_text("".join(mask_line(same[name]) for name in kept))
-    words = ["--mask", "causal_document", "--seqlen", "8K", "--own-documents", "--results", str(folder)]
-    assert main(["recommend", *words, "--code"]) == 0
-    assert said in capsys.readouterr().out
-
-
-def test_the_code_for_many_ranks_keeps_the_source_and_determinism(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    about = {"mask": "uniform_block", "params": {"b": 128, "ratio": 0.5, "heads": 8}, "source": "moba", "seed": 7}
-    made = [split("ulysses", 1.0, **about), split("ulysses", 1.0, **about, deterministic=True)]
-    words = ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "b=128", "--source", "moba", "--gpus", "64", "--code"]
-    words += ["--results", str(write("made", made))]
-    assert main(words) == 0
-    code = capsys.readouterr().out
-    compile(code, "attend.py", "exec")
-    assert 'mask = from_seed("uniform_block", 8192, "moba", 7, Heads(64, 8, 128), b=128)' in code
-    assert main([*words, "--deterministic"]) == 0
-    assert ", deterministic=True)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("ranks", "started"),
-    [
-        (8, "# 8 ranks: torchrun --nproc-per-node 8 this_file.py, or srun"),
-        (64, "# 64 ranks, on each of 8 nodes: torchrun --nnodes 8 --nproc-per-node 8 {meeting} this_file.py, or srun"),
-        (12, "# 12 ranks, on each of 2 nodes: torchrun --nnodes 2 --nproc-per-node 6 {meeting} this_file.py, or srun"),
-    ],
-)
-@pytest.mark.parametrize("simulated", [None, "h100-ib"])
-def test_the_code_says_how_all_ranks_start_and_what_was_not_measured(
-    write: Write, capsys: pytest.CaptureFixture[str], ranks: int, started: str, simulated: str | None
-) -> None:
-    folder = write("made", [split("usp", 1.0, ranks=ranks, simulated=simulated)])
-    words = ["--mask", "causal", "--seqlen", "8K", "--gpus", str(ranks), *(["--cluster", simulated] if simulated else [])]
-    assert main(["recommend", *words, "--results", str(folder), "--code"]) == 0
-    first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first == started.format(meeting="--rdzv-backend c10d --rdzv-endpoint HOST:29500")
-    assert second == ("# simulated, not measured (cluster h100-ib)" if simulated else "import os")
-
-
 def test_without_an_answer_no_prose_gets_into_a_file_of_code(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write("made", [kernel("fa4", around(1.0), peak_gib=500.0)])
     for more in (["--memory", "1G"], ["--dtype", "fp16"]):  # with a table of excluded kernels, and without
@@ -172,7 +111,7 @@ def test_a_kernel_of_a_file_is_used_and_measured_again_from_that_file(
 ) -> None:
     """The file is not called as its kernel is; what is said of it runs where the user ran."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
     (tmp_path / "good.py").write_text(PLUGIN)
     shape = ["--heads", "2:1", "--head-dim", "16", "--dtype", "fp32"]
     run = ["run", "--plugin", "good.py", "--kernels", "good_fn", "--masks", "causal", "--seqlens", "128", *shape, "--passes", "fwd"]
@@ -190,26 +129,3 @@ def test_a_kernel_of_a_file_is_used_and_measured_again_from_that_file(
     scope: dict[str, Any] = {}
     exec(capsys.readouterr().out, scope)
     assert scope["out"].isfinite().all()
-
-
-def test_the_code_of_a_nearest_answer_says_that_it_is_one(write: Write) -> None:
-    """A pair and a single kernel; where they were measured, the pair is as measured, and a single kernel needs no comment."""
-    rates = {"fa3": (600.0, 300.0), "fa4:bands": (500.0, 400.0)}
-    lengths = (8192, 16384)
-    single = [cell("fa3", n, rate, part) for n in lengths for part, rate in (("fwd", 600.0), ("bwd", 300.0))]
-    pair = [
-        cell(name, n, rate, part) for n in lengths for name, both in rates.items() for part, rate in zip(("fwd", "bwd"), both, strict=True)
-    ]
-    nearest = "the nearest answer, scaled from other measurements"
-    passes = "the forward of fa3, the backward of fa4:bands"
-    expected = {
-        ("single", "8K"): [],
-        ("single", "12K"): [f"# {nearest}: fa3"],
-        ("pair", "8K"): [f"# without kernel=, best chooses; as measured: {passes}"],
-        ("pair", "12K"): [f"# without kernel=, best chooses; {nearest}: {passes}"],
-    }
-    folders = {"single": write("single", single), "pair": write("pair", pair)}
-    for (name, seqlen), comments in expected.items():
-        code = longca.recommend("causal", seqlen, results=folders[name]).code
-        assert [line for line in code.splitlines() if line.startswith("#")] == comments
-        compile(code, "attend.py", "exec")

@@ -14,7 +14,7 @@ from longca import masks
 from longca.cli import main
 from longca.report import figures
 from longca.report.figures.lines import spaced
-from longca.report.figures.style import COLOURS, Styles
+from longca.report.figures.style import COLOURS, Line, Styles
 from longca.results import naming
 from longca.results.groups import groups_of
 from longca.results.points import SPEED, point
@@ -106,13 +106,6 @@ def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.M
     assert {name for name in bare if "-" not in name} == {"speed"}
 
 
-def test_a_folder_that_cannot_be_made_is_a_sentence(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")
-    arguments = ["report", str(journal(write)), "-o", str(tmp_path / "page.html"), "--figures", str(tmp_path / "file")]
-    assert main(arguments) == 2
-    assert "give another folder with --figures" in capsys.readouterr().err
-
-
 def test_a_point_is_all_work_over_all_time_with_the_spread_of_all() -> None:
     records = [make_record([time] * 5, flops=10**11, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
     assert speed_at(records) == pytest.approx((300 / 7, 25, 100))
@@ -131,18 +124,6 @@ def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, mon
     assert "M out of memory" in said(figure)
     assert "X3 means that three kernels are unsupported or unavailable." in said(figure)
     assert "Nothing to show of never (error)." in said(figure)
-
-
-def test_speeds_of_several_seeds_are_medians_on_the_masks_that_kernels_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    speeds = {"fa3": (600.0, 500.0, 400.0), "flex": (300.0, 200.0, 100.0, 900.0, 900.0)}
-    made = [
-        named(name, mask="causal_document", seed=seed, mask_digest=f"{seed}/{seqlen}", seqlen=seqlen, tflops=own * seqlen / 2048)
-        for name, several in speeds.items()
-        for seed, own in enumerate(several)
-        for seqlen in (1024, 2048)
-    ]
-    figure = drawn(made, tmp_path, monkeypatch)["speed"]
-    assert [values for _, values in lines(figure.axes[0])] == [[250.0, 500.0], [100.0, 200.0]]
 
 
 def test_where_a_mask_is_a_simpler_one_the_figure_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,15 +176,6 @@ def test_slow_speeds_are_drawn_in_gflops(tmp_path: Path, monkeypatch: pytest.Mon
     assert "GFLOP/s" in said(figure)
 
 
-def test_a_letter_of_its_own_stands_for_what_a_rule_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [named(name, seqlen=n) for name in ("fa3", "plain") for n in (1024, 2048)]
-    made += [named("fa3", seqlen=4096), named("plain", seqlen=4096, status="skipped")]
-    made += [named("fa3", seqlen=4096, mask="full"), named("plain", seqlen=4096, mask="full")]
-    found = drawn(made, tmp_path, monkeypatch)
-    assert [text.get_text() for text in panels(found["speed"])["causal"].texts] == ["L"]
-    assert "L skipped by a rule" in said(found["speed"])
-
-
 def test_with_one_length_masks_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [named("fa3", mask=mask, peak_gib=gib) for mask, gib in (("full", 0.5), ("causal", 0.25))]
     found = drawn(made, tmp_path, monkeypatch)
@@ -247,9 +219,9 @@ def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: 
 
 
 def test_simulated_clusters_differ_too() -> None:
-    names = ["fa4 usp", "fa4 usp, simulated on a", "fa4 usp, simulated on b"]
-    styles = Styles([names])
-    assert [styles.line(name).get("fillstyle") for name in names] == [None, "none", "left"]
+    lines = [Line(f"usp {cluster}", "usp", cluster) for cluster in (None, "a", "b")]
+    styles = Styles([lines])
+    assert [styles.line(line.name).get("fillstyle") for line in lines] == [None, "none", "left"]
 
 
 def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,17 +244,10 @@ def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkey
 
 def test_twenty_kernels_differ_in_colour_and_in_grey() -> None:
     names = [str(number) for number in range(20)]
-    styles = Styles([names])
+    styles = Styles([[Line(name, name) for name in names]])
     made = [styles.line(name) for name in names]
     assert len({(style["color"], style["marker"]) for style in made}) == 20
     assert len({(style["marker"], style["linestyle"]) for style in made}) == 20
-
-
-def test_kernels_of_one_figure_have_colours_of_their_own_as_long_as_there_are_any() -> None:
-    many, few = [f"dense{number}" for number in range(12)], ["sparse1", "sparse2", "dense3"]
-    styles = Styles([many, few])
-    assert len({styles.colour(name) for name in many}) == 12
-    assert len({styles.colour(name) for name in few}) == 3
 
 
 # what is left of linear red, green and blue without one kind of cones (Machado, Oliveira and Fernandes 2009)

@@ -143,21 +143,3 @@ def test_what_made_a_kernel_wrong_is_named() -> None:
     made = [kernel("a", None, **about, status="wrong") | {"check": lse}, kernel("a", around(1.0), "bwd", seqlen=256, check=fine)]
     made += [kernel("b", None, **about, status="wrong", reason="it changed\nits inputs") | {"check": fine}]
     assert rows(section(text_of(made), "Accuracy"))[1] == ["causal", "wrong: 300 % (lse, 512)", "wrong: it changed its inputs (512)"]
-
-
-def test_memory_is_the_most_of_any_mask_but_of_each_block_pattern() -> None:
-    made = [fwd("flex", 1.0, mask=mask, peak_gib=gib) for mask, gib in (("full", 0.5), ("causal", 0.25))]
-    made += [fwd("flex", 1.0, mask="full", seqlen=16384, peak_gib=2.0), blocks("flex", [1.0], which="fwd", peak_gib=3.0)]
-    found = rows(section(text_of(made), "Memory"))
-    assert found == [
-        ["mask", "kernel", "8K", "16K"],
-        ["any", "flex", "0.5", "2"],
-        ["mask", "kernel", "8K"],
-        ["uniform_block b=64 ratio=0.5", "flex", "3"],
-    ]
-
-
-def test_what_nobody_counted_has_no_section() -> None:
-    text = text_of([make_record(peak_gib=None)])
-    assert "## Memory" not in text
-    assert "## Preparing" in text

@@ -323,14 +323,6 @@ def test_the_keyboard_reads_a_chart_and_an_enlarged_one_has_its_numbers(charts: 
     assert "panel" not in charts.script("return location.hash")
 
 
-def test_slow_speeds_are_in_gflops(write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [kernel("torch", around(1.0), "fwd", flops=22_000_000, seqlen=n, mask_digest=str(n)) for n in LENGTHS]
-    page = opened(browser, write("cpu", made), tmp_path)
-    assert series(page, "causal")["torch"][0] == [1024, 22.0]
-    assert text(page, "#matrix tbody td .figure") == "22"
-    assert "GFLOP/s" in text(page, "#matrix caption")
-
-
 def test_block_patterns_stand_over_their_visible_share_beside_the_dense_mask(write: Write, browser: Browser, tmp_path: Path) -> None:
     sparse = [
         make_record([ratio * 4], level="sparse", mask="uniform_block", params={"b": 64, "ratio": ratio, "heads": 8}, mask_digest=str(ratio))

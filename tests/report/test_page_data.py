@@ -14,20 +14,17 @@ import pytest
 from longca import masks
 from longca.cli import main
 from longca.errors import BadInput
-from longca.kernels import registry
 from longca.kernels.block_selection import Heads, from_seed
-from longca.report.markdown import render
-from longca.report.page_cells import PageCell
+from longca.report.markdown import headline, headlines, render
 from longca.report.page_data import page_data
-from longca.report.page_settings import STATES
 from longca.report.pictures import pictures
 from longca.report.terminal import fastest_tables
 from longca.report.timelines import read_timeline
 from longca.results import naming
+from longca.results.cells import STATES, PageCell
 from longca.results.export import to_markdown
 from longca.results.groups import groups_of
 from longca.results.reading import read, read_all
-from longca.results.summary import headlines
 from longca.results.tables import TFLOPS
 from report.made import Record, around, kernel, make_record, results_of, split
 
@@ -77,22 +74,6 @@ def test_journals_below_a_folder_become_one_page(write: Write, tmp_path: Path, c
     assert f"there is no journal in {tmp_path / 'nothing'}" in capsys.readouterr().err
 
 
-def test_kernels_are_equal_within_three_percent() -> None:
-    times = {"causal": (1.0, 1.02, 1.2), "full": (1.0, 1.04, 1.2), "sliding_window": (1.0, 1.01, 1.02)}
-    made = [
-        kernel(name, around(ms), "fwd", mask=mask, mask_digest=mask, noisy=name == "b")
-        for mask, several in times.items()
-        for name, ms in zip("abc", several, strict=True)
-    ]
-    found = {entry["panel"]: entry for entry in setting_of(made)["matrix"]}
-    assert {panel: (entry["fastest"], entry["noisy"], entry["next"]) for panel, entry in found.items()} == {
-        "causal": (["a", "b"], True, "c"),
-        "full": (["a"], False, "b"),
-        "sliding_window": (["a", "b", "c"], True, None),
-    }
-    assert found["full"]["ahead"] == pytest.approx(1.04)
-
-
 def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal() -> None:
     """Three seeds; the fastest kernel failed on one of them and was not measured on another."""
     times = {"flash": (2.0, 2.5, 1.5), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
@@ -103,15 +84,15 @@ def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal() -> Non
             made.append(kernel(name, None if ms is None else around(ms), "fwd", **place))
     results = results_of(made)
     groups = groups_of(results)
-    (headline,) = headlines(groups)
+    (first,) = (headline(group, TFLOPS) for group in headlines(groups))
     (entry,) = setting_of(made)["matrix"]
-    assert headline.cells(TFLOPS)[3:] == ["flash", "5.5 (4.4 to 7.33)", "1 %", "2.00× slow"]
-    assert (entry["fastest"], entry["tflops"], entry["masks"], entry["next"], entry["ahead"]) == (["flash"], 5.5, 3, "slow", 2.0)
-    assert entry["ends"] == pytest.approx((4.4, 22 / 3))
+    assert first[3:] == ["flash", "5.5 (4.4 to 7.33)", "1 %", "2.00× slow"]
+    assert (entry.fastest, entry.tflops, entry.masks, entry.next, entry.ahead) == (["flash"], 5.5, 3, "slow", 2.0)
+    assert entry.ends == pytest.approx((4.4, 22 / 3))
     flash = cells_by_line(setting_of(made))["flash"]
-    assert (flash.speeds, flash.times) == (entry["ends"], (1.5, 2.5))
+    assert (flash.speeds, flash.times) == (entry.ends, (1.5, 2.5))
     assert fastest_tables(groups)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
-    assert " | ".join(headline.cells(TFLOPS)) in render(results, groups, "")
+    assert " | ".join(first) in render(results, groups, "")
 
 
 def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared() -> None:
@@ -127,16 +108,6 @@ def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared(
     assert found == {"flash": (3, 3, 2.0), "slow": (3, 3, 4.0), "wide": (3, 3, 3.1), "few": (1, 3, 5.5), "apart": (1, 0, 1.0)}
     exported = to_markdown(results_of(made))
     assert all(words in exported for words in ("3.55 (n=3)", "2 (n=1 of 3)", "11 (other masks)")), exported
-
-
-def test_where_nothing_is_compared_no_masks_are_others() -> None:
-    """The only kernel failed on one of three seeds."""
-    place = {"mask": "causal_document"}
-    made = [kernel("flash", around(2.0), "fwd", seed=seed, mask_digest=str(seed), **place) for seed in (0, 1)]
-    made.append(kernel("flash", None, "fwd", seed=2, mask_digest="2", status="oom", **place))
-    (cell,) = setting_of(made)["cells"]
-    assert (cell.masks, cell.compared) == (2, 2)
-    assert "5.5 (n=2 of 3)" in to_markdown(results_of(made))
 
 
 def test_masks_with_the_most_lengths_come_first() -> None:
@@ -157,8 +128,8 @@ def test_the_share_of_the_limit(write: Write) -> None:
     made.append(kernel("fa3", around(4.0), "fwd", mask_digest=digest, area=masks.build("causal", 8192).area))
     touched = sum(16 * min(8192, 128 * ((16 * row + 15) // 128 + 1)) for row in range(8192 // 16))
     limit = masks.build("causal", 8192).area / touched
-    entry = next(entry for entry in setting_of(write("limit", made))["matrix"] if entry["panel"] == "causal")
-    assert entry["limit"] == pytest.approx(masks.build("causal", 8192).area / 8192**2 / limit)
+    entry = next(entry for entry in setting_of(write("limit", made))["matrix"] if entry.panel == "causal")
+    assert entry.limit == pytest.approx(masks.build("causal", 8192).area / 8192**2 / limit)
 
 
 def test_a_mask_that_is_another_one_at_some_length_counts_as_that() -> None:
@@ -172,33 +143,8 @@ def test_a_mask_that_is_another_one_at_some_length_counts_as_that() -> None:
         made.append(kernel("fa3", [1.0] if able else None, "fwd", **place, **failure))
         made.append(kernel("flex", [4.0], "fwd", **place))
     setting = setting_of(made)
-    assert [entry["x"] for entry in setting["matrix"] if entry["same"] == "full"] == [1024]
+    assert [entry.x for entry in setting["matrix"] if entry.same == "full"] == [1024]
     assert states(setting, "sliding_window") == {"fa3": "unsupported", "flex": "measured"}, "a time at 1K says nothing about windows"
-
-
-def test_the_board_says_what_became_of_every_kernel_on_every_mask() -> None:
-    about = {"which": "fwd", "mask": "full"}
-    made = [
-        kernel("good", around(1.0), "fwd", mask=mask, seqlen=n, mask_digest=f"{mask}{n}") for mask in ("full", "causal") for n in (1, 2)
-    ]
-    statuses = {"wrong": "wrong", "grey": "unsupported", "rule": "skipped", "big": "oom"}
-    made += [kernel(name, None, seqlen=1, status=status, reason=status, **about) for name, status in statuses.items()]
-    made += [kernel("some", around(2.0), seqlen=1, **about), kernel("some", None, seqlen=2, status="oom", **about)]
-    made += [kernel("wrong", around(9.0), seqlen=2, **about), kernel("model", around(3.0), seqlen=1, simulated="x", **about)]
-    made += [kernel("half", around(4.0), seqlen=1, simulated="x", **about)]
-    made += [kernel("half", None, seqlen=2, simulated="x", status="unsupported", **about)]
-    setting = setting_of(made)
-    assert states(setting, "full") == {
-        "good": "measured",
-        "some": "measured in part",
-        "wrong": "wrong",
-        "grey": "unsupported",
-        "rule": "not run",
-        "big": "failed",
-        "model, simulated on x": "simulated",
-        "half, simulated on x": "simulated in part",
-    }
-    assert states(setting, "causal") == {"good": "measured"}
 
 
 def test_each_pass_answers_for_its_own_tensors() -> None:
@@ -216,20 +162,6 @@ def test_both_passes_are_the_sum_of_a_forward_and_a_backward() -> None:
         "bwd": (2.0, 1, -1),
         "fwd+bwd": (3.0, 1, 0),
     }
-
-
-def test_the_curve_is_the_share_of_cells_in_which_a_kernel_is_close() -> None:
-    """Of four cells: b is as fast in one, reaches 80 % in another and half in a third, and has no time in the fourth."""
-    times = {1024: (1.0, 1.0), 2048: (1.0, 1.25), 4096: (1.0, 2.0), 8192: (1.0, None)}
-    made = [
-        kernel(name, None if ms is None else around(ms), "fwd", seqlen=n, mask_digest=str(n), status="oom" if ms is None else "ok")
-        for n, several in times.items()
-        for name, ms in zip("ab", several, strict=True)
-    ]
-    data = data_of(made)
-    curves = {name: dict(zip(data["steps"], curve, strict=True)) for name, _, curve in data["settings"][0]["order"][0][1]}
-    assert set(curves["a"].values()) == {1.0}
-    assert {step: curves["b"][step] for step in (0.5, 0.6, 0.8, 0.9, 1.0)} == {0.5: 0.75, 0.6: 0.5, 0.8: 0.5, 0.9: 0.25, 1.0: 0.25}
 
 
 STEADY = [1.0 + (7 * n % 30) / 5000 for n in range(30)]
@@ -281,17 +213,8 @@ def test_what_failed_comes_before_what_was_never_tried() -> None:
 def test_a_doubtful_record_has_its_reason_and_no_rank() -> None:
     fast = kernel("fast", around(0.1), "fwd") | {"check": None}
     setting = setting_of([fast, kernel("flex", around(1.0), "fwd")])
-    assert [(entry["fastest"], entry["ranked"]) for entry in setting["matrix"]] == [(["flex"], 1)]
+    assert [(entry.fastest, entry.ranked) for entry in setting["matrix"]] == [(["flex"], 1)]
     assert [(entry["words"], entry["reason"]) for entry in setting["failures"]] == [("doubtful", "it has a time but no check")]
-
-
-def test_times_of_older_code_are_known() -> None:
-    def of(mask: str, **versions: str) -> Record:
-        return kernel("torch:chunked", around(1.0), "fwd", mask=mask, mask_digest=mask, schema=2, versions=versions or None)
-
-    code = str(registry.versions(registry.get("torch:chunked"))["code"])
-    fields = dict(data_of([of("full", code=code), of("causal", code="0"), of("causal_document")])["fields"])
-    assert fields["older"] == [False, True, True]
 
 
 def test_each_block_pattern_has_its_own_picture_and_share(write: Write) -> None:
@@ -326,7 +249,7 @@ def test_the_page_opens_on_patterns_and_not_on_the_dense_mask_beside_them() -> N
     ]
     data = data_of([make_record([2.0], mask="full"), *sparse])
     setting = data["settings"][data["start"]]
-    assert (setting["axis"], [entry["x"] for entry in setting["matrix"]]) == ("ratio", [0.2, 0.8])
+    assert (setting["axis"], [entry.x for entry in setting["matrix"]]) == ("ratio", [0.2, 0.8])
     assert setting["dense"] == [["uniform_block b=64", "fwd", "fa4:bands on full", 0]]
 
 

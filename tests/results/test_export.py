@@ -47,13 +47,6 @@ def test_no_name_ends_a_cell_of_markdown() -> None:
     assert "| a\\|b | 8K | 11 |" in text
 
 
-def test_markdown_has_a_speed_or_a_status_in_the_unit_of_the_table() -> None:
-    text = to_markdown(read(GOLDEN))
-    assert "| causal | 256 | wrong | 22.3~ | " in text, "the journal has 0.0222668 TFLOP/s"
-    assert "### bwd, " in text
-    assert text.count("(GFLOP/s)") == 3
-
-
 def test_markdown_leaves_out_what_is_unsupported_throughout() -> None:
     statuses = {"ax": "ok", "ay": "unsupported", "bx": "unsupported", "by": "unsupported", "cx": "oom", "cy": "unsupported"}
     made = [
@@ -173,14 +166,6 @@ def test_parquet_has_the_columns_of_all_levels(tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "no" / "x")]) == 2
     assert capsys.readouterr().err == f"longca: cannot write {tmp_path}/no/x: No such file or directory; give another file.\n"
-
-
-def test_real_parquet_has_them_too(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    assert main(["export", str(mixed(tmp_path / "mixed")), "--parquet", str(tmp_path / "x")]) == 0
-    kernel, cp = parquet.read_table(str(tmp_path / "x")).to_pylist()
-    assert (kernel["method"], cp["method"], cp["bytes_sent"]) == (None, "ulysses", [1, 2])
-    assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "no" / "x")]) == 2
 
 
 @pytest.mark.usefixtures("arrow")

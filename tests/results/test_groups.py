@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longca.results import naming, points
-from longca.results.groups import STEPS, closeness, group_rows, groups_of
+from longca.results import points
+from longca.results.groups import STEPS, closeness, groups_of
 from longca.results.problem import Pass
 from longca.results.record import Status
 from longca.results.statuses import Coverage, coverage
-from report.made import around, kernel, results_of
+from report.made import Record, around, kernel, results_of
 
 shares = st.dictionaries(st.sampled_from("abcd"), st.floats(0.01, 1.0), max_size=4)
 
@@ -68,23 +68,21 @@ def test_coverage_is_the_worst_that_a_reader_must_know() -> None:
     assert coverage([*model, *ok, *failed]) is Coverage.PARTLY
 
 
-def rows_of(speeds: dict[str, dict[int, float]], grad: bool = True) -> list[naming.Row]:
+def forwards(speeds: dict[str, dict[int, float]], grad: bool = True) -> list[Record]:
     """A forward of each kernel and seed."""
     place = {"mask": "causal_document", "grad": grad}
-    made = [
+    return [
         kernel(name, [100 / speed] * 5, "fwd", seed=seed, mask_digest=str(seed), tflops=speed, **place)
         for name, own in speeds.items()
         for seed, speed in own.items()
     ]
-    return naming.rows(results_of(made))
 
 
 def test_of_two_kinds_of_forward_the_one_that_the_ranking_takes_counts() -> None:
     """The forward of inference stands beside that of training; a speed over all of them would be another."""
     training = {"fa3": {0: 300.0, 1: 320.0, 2: 340.0}, "flex": {0: 200.0, 1: 210.0, 2: 220.0}}
     inference = {"fa3": {0: 400.0, 1: 420.0, 2: 440.0}}
-    both = [*rows_of(training), *rows_of(inference, grad=False)]
-    groups = group_rows(both)
+    groups = groups_of(results_of([*forwards(training), *forwards(inference, grad=False)]))
     ranking = groups.every[0].ranking
     for line in ("fa3", "flex"):
         standing = ranking.of(line)
@@ -96,6 +94,6 @@ def test_of_two_kinds_of_forward_the_one_that_the_ranking_takes_counts() -> None
 
 def test_a_faster_kernel_is_not_left_out_for_masks_that_it_lacks() -> None:
     speeds = {"a": {1: 100.0, 2: 100.0}, "b": {1: 50.0, 2: 50.0}, "c": {1: 200.0, 3: 200.0}, "d": {3: 50.0}}
-    (group,) = group_rows(rows_of(speeds)).every
+    (group,) = groups_of(results_of(forwards(speeds))).every
     assert [(out.line, out.share) for out in group.ranking.out] == [("d", None)]
     assert group.ranking.shares == {"a": 0.5, "b": 0.25, "c": 1.0}

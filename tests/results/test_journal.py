@@ -12,17 +12,16 @@ import pytest
 
 from journals import mask_line
 from longca import masks
-from longca.errors import BadInput, Unavailable
+from longca.errors import BadInput
 from longca.report.terminal import failure_table, fastest_tables
-from longca.results import files, journal, packing, reading
+from longca.results import files, journal, reading
 from longca.results.export import to_csv, to_markdown
 from longca.results.groups import groups_of
 from longca.results.journal import CannotWrite, Journal
 from longca.results.merge import merge, pack
-from longca.results.problem import Split
 from longca.results.record import SCHEMA, Environment, MaskEntry, Record
 from longca.results.schema import decode_mask, decode_record
-from report.made import line, make_record, split
+from report.made import line, make_record
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -50,23 +49,6 @@ def test_bands_that_are_no_mask_are_refused_with_the_line(tmp_path: Path, band: 
     (tmp_path / "masks.jsonl").write_text(f"{whole}{json.dumps(json.loads(whole) | {'bands': [band]})}\n")
     with pytest.raises(BadInput, match=r"masks.jsonl line 2 is damaged: .* is no band of 64 queries and 64 keys"):
         files.read_masks(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("problem.ranks", 1 << 40), ("split.options", "stages"), ("split.options", "stages=x"), ("split.options", "stages=4,,")],
-)
-def test_ranks_and_options_that_no_method_can_have_are_refused(tmp_path: Path, field: str, value: object) -> None:
-    path, (part, name) = tmp_path / "results.jsonl", field.split(".")
-    whole = line(split("usp", 1.0, options="stages=4,node=8"))
-    path.write_text(whole)
-    (one,) = load(tmp_path)
-    assert one.split == Split("usp", "8x8", "stages=4,node=8")
-    fields = json.loads(whole)
-    fields[part][name] = value
-    path.write_text(json.dumps(fields) + "\n")
-    with pytest.raises(BadInput, match=rf"line 1 is damaged: .* - at `\$\.{part}\.{name}`"):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize("name", masks.names())
@@ -108,7 +90,7 @@ WITHOUT_TIMES = line(make_record() | {"ms": None}).strip().encode()  # though it
 
 @pytest.mark.parametrize(
     "damage",
-    [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 2}', b'{"key": "x", "schema": 3}', WITHOUT_TIMES],
+    [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 2}', b'{"key": "x", "schema": 3}', b"", b"\r", WITHOUT_TIMES],
 )
 def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path: Path, damage: bytes) -> None:
     path = filled(tmp_path)
@@ -118,22 +100,6 @@ def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path: Path,
         load(tmp_path)
     with pytest.raises(BadInput, match="line 2 is damaged"):
         Journal(tmp_path)
-
-
-@pytest.mark.parametrize("number", [1, 2, 4])
-@pytest.mark.parametrize("empty", [b"", b"  ", b"\r"])
-def test_an_empty_line_is_refused_with_its_number(tmp_path: Path, number: int, empty: bytes) -> None:
-    path = filled(tmp_path)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[: number - 1], empty + b"\n", *lines[number - 1 :]]))
-    message = f"^{path} line {number} is damaged: .*; repair or delete that line, every other line is kept.$"
-    with pytest.raises(BadInput, match=message):
-        load(tmp_path)
-    with pytest.raises(BadInput, match=message):
-        Journal(tmp_path)
-    (tmp_path / "masks.jsonl").write_bytes(b"\n")
-    with pytest.raises(BadInput, match=r"masks\.jsonl line 1 is damaged"):
-        files.read_masks(tmp_path)
 
 
 def test_the_last_record_of_a_key_counts(tmp_path: Path) -> None:
@@ -316,16 +282,6 @@ def test_a_packed_journal_reads_the_same_and_cannot_grow(tmp_path: Path) -> None
     with pytest.raises(BadInput, match=r"packed journal \(results.jsonl.xz\), which no run can add to"):
         Journal(tmp_path)
     assert names(tmp_path) == ["masks.jsonl.xz", "results.jsonl.xz"]
-
-
-def test_a_python_without_lzma_reads_plain_journals_and_says_what_packed_ones_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled(tmp_path / "plain")
-    filled(tmp_path / "packed")
-    pack(tmp_path / "packed")
-    monkeypatch.setattr(packing, "lzma", None)
-    assert load(tmp_path / "plain")
-    with pytest.raises(Unavailable, match=r"packed journals \(.xz\) need Python's module lzma"):
-        load(tmp_path / "packed")
 
 
 def names(folder: Path) -> list[str]:

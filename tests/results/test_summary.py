@@ -33,10 +33,6 @@ def test_the_winner_is_the_one_with_the_least_total_time_on_the_same_masks() -> 
     assert rows(*seeds, *others, *lucky) == [[["share_question", "b 230 (n=3)"]]]
 
 
-def test_one_mask_has_no_count() -> None:
-    assert rows(record("a", "x", 200.0), record("b", "x", 300.0)) == [[["share_question", "b 300"]]]
-
-
 def test_parameters_of_one_seed_are_rows_and_drawn_ones_are_not() -> None:
     listed = [record("a", f"w{w}", float(w), params={"w": w}) for w in (100, 200)]
     assert rows(*listed) == [[["share_question w=100", "a 100"], ["share_question w=200", "a 200"]]]
@@ -99,24 +95,11 @@ def markdown(*records: Record) -> str:
     return to_markdown(results_of(records))
 
 
-def test_markdown_says_how_many_masks_a_figure_stands_for() -> None:
-    text = markdown(record("a", "x", 100.0), record("a", "y", None, seed=1), record("b", "x", None), record("b", "y", None, seed=1))
-    assert "| share_question | 1K | 100 (n=1 of 2) | oom |" in text
-
-
 def test_speeds_in_one_row_of_markdown_are_of_the_same_masks() -> None:
     """`a` was measured on an easy mask that `b` lacks: over all three it would look faster than `b`."""
     seeds = [record(name, f"mask{n}", speed, seed=n) for name, speed in (("a", 200.0), ("b", 220.0)) for n in range(2)]
     seeds += [record("c", "mask0", 210.0), record("a", "mask2", 900.0, seed=2, noisy=True), record("d", "mask3", 950.0, seed=3)]
     assert "| share_question | 1K | 200 (n=2) | 220 (n=2) | 210 (n=1 of 2) | 950 (other masks) |" in markdown(*seeds)
-
-
-def test_markdown_marks_noisy_figures_and_says_so() -> None:
-    quiet = [record("a", "x", 100.0, noisy=False), record("b", "x", 90.0, noisy=False)]
-    assert "~" not in markdown(*quiet)
-    text = markdown(quiet[0], quiet[1] | {"noisy": True})
-    assert text.startswith("`~`: noisy; ")
-    assert "| share_question | 1K | 100 | 90~ |" in text
 
 
 def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:

@@ -112,9 +112,9 @@ def test_simulate_writes_records_that_others_read(tmp_path: Path, capsys: Captur
 def test_recommend_names_the_simulation_that_would_answer(tmp_path: Path, capsys: Captured) -> None:
     assert main(["simulate", *SMALL, "--gpus", "8", "--methods", "ulysses", "--out", str(tmp_path)]) == 0
     capsys.readouterr()
-    question = ["--mask", "causal", "--seqlen", "512K", "--gpus", "64", "--cluster", "h100-ib", "--results", str(tmp_path)]
+    question = ["--mask", "causal", "--seqlen", "512K", "--gpus", "64", "--results", str(tmp_path)]
     assert main(["recommend", *question]) == 4
-    assert "longca simulate --cluster h100-ib --gpus 64 --seqlen 512K --masks causal" in capsys.readouterr().out
+    assert "longca simulate --best --cluster h100-ib --gpus 64 --seqlen 512K --masks causal" in capsys.readouterr().out
 
 
 def test_the_answer_of_the_best_comes_first(capsys: Captured) -> None:

@@ -47,7 +47,7 @@ def asked(kernels: Any) -> Asked:
             files.append(fspath(entry))
         elif isinstance(entry, str):
             for text in parse_list(entry):
-                (files if text.endswith(".py") or "/" in text else names).append(text)
+                (files if registry.is_file(text) else names).append(text)
         else:
             registry.refuse_no_kernel(entry)
             objects.append(entry)

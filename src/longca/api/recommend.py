@@ -14,6 +14,7 @@ from longca.bench.plan.workload import model as find_model
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
 from longca.recommend.answer import Answer, Choice, Pair
+from longca.recommend.commands import can_be_simulated
 from longca.recommend.question import Question, parse_fields
 from longca.recommend.rank import NoRecord, table
 from longca.results.naming import cluster_name
@@ -26,10 +27,11 @@ OF_MODELS = ("heads", "head_dim", "softcap", "sinks", "scale")
 
 
 class Recommendation(Shown):
-    """An answer from measured records."""
+    """An answer from records, or from a simulation, which has words of its own."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, simulated: Sequence[Part] = ()) -> None:
         self.answer = answer
+        self._simulated = list(simulated)
 
     @property
     def ok(self) -> bool:
@@ -57,7 +59,7 @@ class Recommendation(Shown):
         return [{name: getattr(choice, name) for name in (*ROW, "against_best", "as_good", "noisy")} for choice in self.answer.choices]
 
     def parts(self, details: bool = False) -> list[Part]:
-        return words.parts(self.answer, details)
+        return words.simulated(self.answer, self._simulated) if self._simulated else words.parts(self.answer, details)
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,11 @@ def recommend(request: RecommendRequest) -> Recommendation:
     `heads`, `head_dim`, `softcap`, `sinks`, `scale` and the window default to those of `model`, or else to 64:8 heads of 128. `documents`
     are the lengths of your documents, or a file with them, and `params` are parameters of the mask, such as {"w": 512}. If no record
     matches, the choice is scaled from the nearest records, and its `ms_range` is set if the error is known; `exact` excludes such choices.
+    With a `cluster`, `gpus` are simulated, as `longca.simulate(best=True)` does it; journals in `results` that answer come first.
 
     >>> longca.recommend("causal_document", "32K").best.kernel
     """
-    return Recommendation(_answer(request))
+    return _recommendation(request)
 
 
 @takes(RecommendRequest)
@@ -111,14 +114,25 @@ def best(request: RecommendRequest) -> Choice:
 
     >>> longca.best("causal_document", "32K", "64:8").kernel
     """
-    recommendation = Recommendation(_answer(request))
+    recommendation = _recommendation(request)
     if recommendation.best is None:
         raise NoRecord(str(recommendation))
     return recommendation.best
 
 
-def _answer(request: RecommendRequest) -> Answer:
-    question, model = Question.parse(**_typed(vars(request))), find_model(request.model) if request.model else None
+def _recommendation(request: RecommendRequest) -> Recommendation:
+    """For a cluster, journals that are given answer; where none does, a simulation on the documents of all verbs."""
+    question = Question.parse(**_typed(vars(request)))
+    answer = None if question.cluster and request.results is None else _answer(request, question)
+    if (answer is None or answer.best is None) and can_be_simulated(question) and question.cluster:
+        from longca.api.simulated_answers import simulated_answer  # it needs torch
+
+        return Recommendation(*simulated_answer(question))
+    return Recommendation(answer or _answer(request, question))
+
+
+def _answer(request: RecommendRequest, question: Question) -> Answer:
+    model = find_model(request.model) if request.model else None
     results = _load(request.results, question.cluster)
     layers = model.layers_of(question.problem.mask) if model and _is_planned_each_step(question) else None
     answer = rank.recommend(replace(question, calls_per_plan=layers), results) if layers else None

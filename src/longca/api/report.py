@@ -12,15 +12,13 @@ from longca.api.files import write_text
 from longca.api.journals import folder_of
 from longca.errors import BadInput
 from longca.report import page
-from longca.report.terminal import summary_tables
+from longca.report.terminal import summary_parts
 from longca.report.timelines import read_timeline
 from longca.results import reading
 from longca.results.export import as_rows
 from longca.results.groups import groups_of
 from longca.results.record import AT_FAULT, Record
 from longca.results.shown import Part, Shown
-from longca.results.summary import counts
-from longca.text import plural
 
 HEIGHT = 900  # pixels of the page in a notebook
 
@@ -49,8 +47,7 @@ class Report(Shown):
         return as_rows(self.results)
 
     def parts(self) -> list[Part]:
-        tables = [part for table in summary_tables(self.results) for part in (table, "")]
-        return [*tables, f"{plural(len(self.records), 'cell')}: {counts(self.records)}"]
+        return summary_parts(self.results)
 
     @cached_property
     def html(self) -> str:

@@ -28,12 +28,12 @@ from longca.bench.run.runner import signals_restored
 from longca.errors import Refused
 from longca.kernels import registry
 from longca.parallel import joining
-from longca.report.terminal import summary_tables
+from longca.report.terminal import summary_parts
 from longca.results.export import as_rows
 from longca.results.ranking import PRACTICAL
 from longca.results.record import AT_FAULT, LevelName, Record, Status
 from longca.results.shown import Part, Shown
-from longca.results.summary import counts, host_bound_note
+from longca.results.summary import host_bound_note
 from longca.text import plural
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Run(Shown):
         return as_rows(self.finished.results)
 
     def parts(self) -> list[Part]:
-        parts = [part for table in summary_tables(self.finished.results, self.own_kernels) for part in ("", table)]
-        parts += ["", f"{plural(len(self.records), 'cell')}: {counts(self.records)}; written to {self.folder}/results.jsonl"]
+        *tables, count = summary_parts(self.finished.results, self.own_kernels)
+        parts: list[Part] = ["", *tables, f"{count}; written to {self.folder}/results.jsonl"]
         if note := host_bound_note(self.records):
             parts.append(note)
         if self.finished.measured:

@@ -22,8 +22,8 @@ SEQLEN = "8K"
 
 
 @dataclass(frozen=True)
-class MaskRequest:
-    """The mask to show."""
+class OneMask:
+    """A mask."""
 
     mask: str | AnyMask
     seqlen: int | str | None = None  # 8K, or the length of the mask in a file
@@ -36,6 +36,12 @@ class MaskRequest:
     source: str | None = None  # of a block pattern
     heads: str | None = None
     head_dim: str | int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskRequest(OneMask):
+    """The mask to show."""
+
     png: str | Path | None = None
     bands: bool = False  # in the PNG
 
@@ -86,12 +92,17 @@ def _draw(mask: AnyMask, path: str | Path, bands: bool) -> Path:
 
 
 def _build(request: MaskRequest, name: str) -> AnyMask:
-    params, named = request.params or {}, masks.find(name)
     given = {"--source": request.source, "--heads": request.heads, "--head-dim": request.head_dim}
     if not masks.has_blocks(name) and (flags := [flag for flag, value in given.items() if value is not None]):
         raise BadInput(f"{name} is not a block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do.")
-    heads = parse_heads(str(request.heads)) if request.heads else (int(params.get("heads", 1)),) * 2
+    heads = parse_heads(str(request.heads)) if request.heads else (int((request.params or {}).get("heads", 1)),) * 2
+    return named_mask(request, name, Heads(*heads, parse_dims(str(request.head_dim or 128))[0]))
+
+
+def named_mask(request: OneMask, name: str, shape: Heads) -> AnyMask:
+    """The mask of a name, file or expression, for these heads."""
+    named = masks.find(name)
     usual = named.seqlen if isinstance(named, masks.MaskFile) else SEQLEN
     drawing = {field: getattr(request, field) for field in ("seed", "documents", "distribution", "packing")}
-    shape = Heads(*heads, parse_dims(str(request.head_dim or 128))[0])
-    return build_mask(name, parse_size(str(request.seqlen or usual)), shape, params, request.source or "random", **drawing)
+    seqlen = parse_size(str(request.seqlen or usual))
+    return build_mask(name, seqlen, shape, request.params or {}, request.source or "random", **drawing)

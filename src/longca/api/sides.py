@@ -1,4 +1,4 @@
-"""The kernels that `longca.ab` compares: a name, a file, a file at a git revision, or a Python object."""
+"""One kernel as `longca.ab` and `longca.profile` take it: a name, a file, a file at a git revision, or a Python object."""
 
 from __future__ import annotations
 
@@ -6,18 +6,33 @@ import io
 import re
 import subprocess
 import tarfile
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from longca import devices
+from longca.api.masks import name_masks
+from longca.api.request import RunRequest, resolve
+from longca.bench.one_device import compiled_code
+from longca.bench.one_device import workers as one_device
+from longca.bench.one_device.in_process import InProcess
+from longca.bench.one_device.level import offered_by
+from longca.bench.one_device.workers import Start, Workers
+from longca.bench.plan.catalogue import make_catalogue
+from longca.bench.plan.cells import make_cells, plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.request import Request, Texts
+from longca.bench.plan.suite import Suite
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Kernel
 
 FILE = re.compile(r"(?:(?P<revision>[^:]+):)?(?P<file>[^:]+\.py)(?::(?P<kernel>.+))?")
 ARCHIVE_S = 60.0
+OWN = ("threshold", "out", "progress")  # fields that `run` has too, with another meaning
 
 
 @dataclass(frozen=True)
@@ -61,6 +76,14 @@ def sides(old: Any, new: Any) -> tuple[Side, Side]:
     return a, b
 
 
+def one(given: Any) -> Side:
+    """A single kernel."""
+    side = _side(given)
+    if isinstance(side, str):
+        raise unknown("kernel", side, registry.names())
+    return side
+
+
 def _side(given: Any) -> Side | str:
     """A side; a text that may be a revision stays a text."""
     if isinstance(given, PathLike):
@@ -71,6 +94,51 @@ def _side(given: Any) -> Side | str:
     if parts := FILE.fullmatch(given):
         return Side(given, parts["kernel"] or "", Path(parts["file"]), parts["revision"] or "")
     return Side(given, given) if given.partition(":")[0] in registry.names() else given
+
+
+def suite_of(request: Request, masks: Any, seqlens: Texts | None, folder: Path) -> tuple[Suite, str]:
+    """What to time, as a suite without kernels, and the device; Mask objects are written into the folder."""
+    named = name_masks(masks, seqlens, folder)
+    shared = {field.name: getattr(request, field.name) for field in fields(RunRequest) if hasattr(request, field.name)}
+    shared |= {"masks": named.masks, "seqlens": named.seqlens, "kernels": "torch"}
+    plain = RunRequest(**{name: value for name, value in shared.items() if name not in OWN})
+    suite, device = resolve(plain), plain.device or devices.kind()
+    devices.require(device)
+    if device == "cuda":
+        compiled_code.keep_on_disk()
+    return suite, device
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A kernel, its file, how its workers are made, and its jobs."""
+
+    kernel: str
+    file: str | None
+    workers: Callable[[], Workers]
+    jobs: list[Job]
+
+
+def contender(side: Side, suite: Suite, device: str, folder: Path, in_process: bool, **settings: Any) -> Contender:
+    """The jobs of a kernel, and its workers, which have these settings."""
+    start: Start = InProcess if in_process else one_device.start_worker
+    file = side.checked_out(folder)
+    offered = offered_by([file] if file else [], device, suite.limits, start)
+    names = list(dict.fromkeys(entry.name for entry in offered.values()))
+    if not side.kernel and len(names) != 1:
+        raise BadInput(f"{side.title} has the kernels {', '.join(names)}; name one of them, as in {side.title}:{names[0]}.")
+    if file and side.kernel and side.kernel.partition(":")[0] not in names:
+        raise unknown(f"kernel of {side.title.removesuffix(side.kernel).rstrip(':')}", side.kernel, names)
+    suite = suite.changed(kernels=(side.kernel or names[0],))
+    catalogue = make_catalogue(suite, offered, device, only_named=True)
+    jobs = make_jobs(plan(make_cells(suite, catalogue.for_all_masks, device), device, catalogue.versions))
+
+    def workers() -> Workers:
+        made = Workers(suite, catalogue, device, devices.model(device), folder.parent / "references", True, start=start, **settings)
+        made.start(jobs)
+        return made
+
+    return Contender(suite.kernels[0], file, workers, jobs)
 
 
 def _git(folder: Path, *command: str) -> bytes | None:

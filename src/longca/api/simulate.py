@@ -55,7 +55,7 @@ def simulate(request: SimulateRequest) -> Simulation:
 
 def run_simulation(request: SimulateRequest, show: Callable[[dict[str, Any]], None]) -> Simulation:
     """Simulates a request; `show` gets each row as it comes."""
-    name, cluster = _find_cluster(request.cluster, request.constants)
+    name, cluster = find_cluster(request.cluster, request.constants)
     if request.best and request.passes is None:
         request = replace(request, passes="fwd+bwd")
     single = request.trace is not None or request.timeline is not None
@@ -82,7 +82,7 @@ def run_simulation(request: SimulateRequest, show: Callable[[dict[str, Any]], No
     return replace(found, sensitivities=hanging)
 
 
-def _find_cluster(name: str | Path, constants: Mapping[str, Number] | None) -> tuple[str, Cluster]:
+def find_cluster(name: str | Path, constants: Mapping[str, Number] | None) -> tuple[str, Cluster]:
     """A cluster with changed constants."""
     known, cluster = clusters.find(str(name))
     return known, clusters.changed(cluster, {constant: float(value) for constant, value in (constants or {}).items()})
@@ -122,7 +122,7 @@ def validate_simulation(
 ) -> Validation:
     """Compares predictions with published results of H100 or B200 clusters, or for cpu-gloo with the gloo records that come with LongCA;
     or, if `against` is a folder with your own measured records of context parallelism, with these."""
-    name, found = _find_cluster(cluster, constants)
+    name, found = find_cluster(cluster, constants)
     if against is not None:
         return Validation(name, found, pairs_of(Path(against), found))
     if not found.cores:

@@ -11,13 +11,14 @@ import msgspec
 
 from longca import devices, masks
 from longca.api.call import CallRequest, call_of
-from longca.api.explain import Explanation, explain
+from longca.api.explain import explain
 from longca.api.run import Run, run
 from longca.api.takes import takes
 from longca.bench.plan.request import Texts, texts
 from longca.errors import BadInput, Refused
 from longca.kernels import registry
 from longca.kernels.choice import chooser, records, words
+from longca.report.explanation import Explanation
 from longca.results.choices import table
 from longca.results.reading import read
 from longca.results.shown import Part, Shown

@@ -173,6 +173,9 @@ def plan_verify(
     level = OneDevice(suite.changed(kernels=tuple(labels or usual)), device, files, only_named, in_process or bool(given.objects))
     if not level.catalogue.entries and not labels:  # the plugins have masks only
         level = OneDevice(suite.changed(kernels=tuple(registry.available_labels(device))), device)
+    for name in ("dtypes", "head_dims") if level.catalogue.entries and request.model is None else ():
+        if getattr(request, name) is None:  # the kernels decide
+            level.suite = level.suite.changed(**{name: level.catalogue.declared(name, tuple(map(str, getattr(suite, name))))})
     steps = [
         make_step(name, length, request.seed, suite.params_of(name), documents)
         for length in map(parse_size, map(str, suite.seqlens))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from longca.cli._flags import add_json
-from longca.cli._journal_notes import say_lacks
+from longca.cli._notes import say_lacks
 from longca.cli._tables import print_json, print_text, show_parts
 from longca.errors import BadInput
 from longca.text import parse_list

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from longca.cli._journal_notes import say_lacks
+from longca.cli._notes import say_lacks
 from longca.errors import BadInput
 
 HELP = "write journals as CSV, Parquet or Markdown"

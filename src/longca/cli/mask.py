@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from longca.cli._flags import add_documents, add_json, add_plugins, add_seed, add_set
-from longca.cli._mask_plugins import load_only_masks
+from longca.cli._notes import load_only_masks
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput
 from longca.text import parse_settings, parse_size
@@ -20,13 +20,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seed(parser, "the seed of lengths and parameters (default 0)")
     add_set(parser, "a parameter, such as w=512")
     parser.add_argument("--source", metavar="NAME", help="how a block pattern is selected: random, nsa or moba (default random)")
-    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads of a block pattern, such as 64:8: one pattern per KV head")
-    parser.add_argument("--head-dim", metavar="D", help="head size of the q and k that select blocks (default 128)")
+    parser.add_argument(
+        "--heads", metavar="Q:KV", help="query and KV heads, such as 64:8, of a block pattern (one per KV head) or of the limit"
+    )
+    parser.add_argument("--head-dim", metavar="D", help="head size (default 128)")
     add_documents(parser)
     add_plugins(parser, "masks of your own")
     add_json(parser, "print the mask as JSON, a file for `--masks`")
     parser.add_argument("--png", metavar="FILE", help="draw the mask into a PNG file")
     parser.add_argument("--bands", action="store_true", help="with --png: draw each band of the mask, with its six numbers")
+    limit = parser.add_argument_group("the least time of a device", "--tiles or --device prints it instead of the picture; nothing is run")
+    limit.add_argument("--tiles", metavar="MxN", help="query tokens and keys of a tile of your kernel, such as 128x128")
+    limit.add_argument("--device", metavar="NAME", help="such as h200 or a100 (default: the GPU of this machine)")
+    limit.add_argument("--dtype", metavar="T", help="bf16, fp16 or fp32 (default bf16)")
     parser.add_argument("--gallery", metavar="DIR", help="draw all masks, at this length and seed, into DIR/masks.png")
 
 
@@ -39,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.takes import arguments
 
     load_only_masks(args.plugins, "mask")
+    if args.tiles or args.device or args.dtype:
+        return _limit(args)
     shown = show_mask(**arguments(MaskRequest, args, params=parse_settings(args.set)))
     if args.json:
         print_lines(shown.rows)
@@ -49,10 +57,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _limit(args: argparse.Namespace) -> int:
+    from longca.api.mask_limit import LimitRequest, mask_limit
+    from longca.api.takes import arguments
+
+    if args.png is not None:
+        raise BadInput("--png draws the mask, and --tiles and --device print its limit; leave out one or the other.")
+    limit = mask_limit(**arguments(LimitRequest, args, params=parse_settings(args.set)))
+    if args.json:
+        print_lines(limit.rows)
+    else:
+        show_parts(limit.parts())
+    return 0
+
+
 def _gallery(args: argparse.Namespace) -> int:
     from longca.masks.draw import write_gallery
 
-    alone = ("mask", "documents", "distribution", "packing", "png", "source", "heads", "head_dim")
+    alone = ("mask", "documents", "distribution", "packing", "png", "source", "heads", "head_dim", "tiles", "device", "dtype")
     if args.set or args.json or args.plugins or args.bands or any(getattr(args, option) is not None for option in alone):
         raise BadInput("--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.")
     print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or '8K'), args.seed)}")

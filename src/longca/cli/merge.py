@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._journal_notes import say_lacks
-from longca.text import plural
+from longca.cli._notes import say_lacks
 
 HELP = "join the journals of several runs"
 
@@ -22,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.api.journals import merge
+    from longca.results.words import merged
 
     say_lacks(args.folders)
     done = merge(args.out, *args.folders, pack=args.pack)
-    packed = "; it is packed now, and no run can add to it" if args.pack else ""
-    print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer records, {done.kept} unchanged{packed}")
+    print(merged(done, args.out, args.pack))
     return 0

@@ -9,8 +9,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._flags import add_documents, add_extras, add_plugins, add_set
-from longca.cli._journal_notes import say_lacks
-from longca.cli._mask_plugins import load_only_masks
+from longca.cli._notes import load_only_masks, say_lacks
 from longca.cli._tables import print_json, show_parts
 from longca.errors import BadInput
 

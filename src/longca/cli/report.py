@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._journal_notes import say_lacks
+from longca.cli._notes import say_lacks
 from longca.text import write_over
 
 HELP = "write one self-contained HTML page with charts, tables and the commands to reproduce them"

@@ -12,13 +12,12 @@ def changes(results: Results) -> list[Cell]:
     of their dates; of one date, those without versions are of an older LongCA."""
     if not results.replaced and len(results.folders) < 2:
         return []
-    everything = [*results.replaced, *results.records]
-    written = by_work(everything, results.environments)
-    replaced = set(map(id, results.replaced))
+    written = by_work([*results.replaced, *results.records], results.environments)
+    newest = {record.key: record for record in results.records}
     dates = {name: environment.date or "" for name, environment in results.environments.items()}
     pairs = []
     for several in written.values():
         own = sorted(several, key=lambda record: (dates.get(record.env, ""), record.versions is not None))
-        if len(own) > 1 and id(own[-1]) not in replaced:
+        if len(own) > 1 and own[-1] is newest.get(own[-1].key):
             pairs.append((own[-2], own[-1]))
     return judge(pairs, PRACTICAL)

@@ -10,14 +10,17 @@ Shapes are letters in the names: L tokens, H heads, D head size; so `q_LHD` is [
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from longca import code_version
 from longca.errors import BadInput, Refused
+from longca.text import format_dims
 
 if TYPE_CHECKING:
     import torch
@@ -28,10 +31,13 @@ if TYPE_CHECKING:
     Gradients = tuple[Tensor, Tensor, Tensor]  # dq, dk, dv
     GradientsWithSinks = tuple[Tensor, Tensor, Tensor, Tensor]  # dq, dk, dv, dsinks
 
+FRAMEWORK = True
+
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
 SinkSupport = Literal["no", "after", "native"]
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}  # of one value
+PRE_RELEASE = re.compile(r"([\w.-]+)==([\d.]+(?:a|b|rc)\d+)")  # name and version
 FORWARD_ONLY = 'a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class'
 
 
@@ -198,6 +204,9 @@ class Kernel(ABC):
     devices: tuple[str, ...] = ("cuda",)
     capability: tuple[int, int] = (8, 0)  # least compute capability on cuda
     most_capability: tuple[int, int] | None = None  # greatest compute capability; None: any
+    archs: tuple[str, ...] = ()  # the only GPUs that it is compiled for, such as ("sm90", "sm100"); empty: any
+    dtypes: tuple[str, ...] = ()  # the only ones that it takes; empty: any, unless `supports` refuses some
+    head_dims: Sequence[int] = ()  # the only head sizes that it takes; empty: any, unless `supports` refuses some
     variants: ClassVar[tuple[str, ...]] = ()
     layout: Layout = "LHD"
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
@@ -248,7 +257,11 @@ class Kernel(ABC):
         return self.gives_lse
 
     def present(self) -> Answer:
-        """Whether its library is there and of a version that works; asked only when `modules` can be imported."""
+        """Whether its library is there and of a version that works; asked only when `modules` can be imported. A pre-release that `needs`
+        names must be that one, as the next may have another interface."""
+        for package, number in PRE_RELEASE.findall(self.needs):
+            if (present := self.versions().get(package, "")) != number:
+                return No(f"works with {package} {number}, and {present or 'a copy without a number'} is here; {self.getting}")
         return Yes()
 
     @abstractmethod
@@ -288,6 +301,15 @@ class Kernel(ABC):
             except PackageNotFoundError:
                 complete = False
         return numbers if complete else numbers | {name: code_version.of_path(path) for name, path in self.code_files().items()}
+
+
+def refuse_declared(kernel: Kernel, case: Case) -> No | None:
+    """Returns the refusal of a dtype or head size that is not among those that a kernel declares, or None."""
+    if kernel.dtypes and case.dtype not in kernel.dtypes:
+        return No(f"takes {', '.join(kernel.dtypes)}, not {case.dtype}")
+    if kernel.head_dims and not {case.head_dim, case.head_dim_v} <= set(kernel.head_dims):
+        return No(f"takes head size {', '.join(map(str, kernel.head_dims))}, not {format_dims(vars(case))}")
+    return None
 
 
 def refuse_shapes(case: Case, *, dtypes: tuple[str, ...], dims: Any, equal_dims: bool = False) -> No | None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from longca.kernels.inputs import Which
 
+FRAMEWORK = True
+
 PIECE = 1024  # tokens at a time
 NUMBERS = "cpu"  # the device whose generator makes the q and k that select
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
+from os import PathLike, fspath
 from typing import Any, Literal, overload
 
 import torch
@@ -14,28 +15,32 @@ import torch
 from longca.errors import BadInput, Refused
 from longca.kernels import batches, registry
 from longca.kernels.base import Attention, Case, Kernel, Prepared
+from longca.kernels.bounded_cache import BoundedCache
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.inputs import DTYPES, in_layout
 from longca.masks import AnyMask
 from longca.text import refuse_heads
 
+FRAMEWORK = True
+
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
+MOST_BYTES = 256 << 20  # of masks and tables of prepared kernels that are kept
 BEST = "best"  # the kernel that runs where none is named
 Asked = str | Kernel | type[Kernel] | None
 
 
 @overload
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked = ..., scale: float = ...,
-    softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked | PathLike[str] = ...,
+    scale: float = ..., softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
 ) -> torch.Tensor: ...  # fmt: skip
 
 
 @overload
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked = ..., scale: float = ...,
-    softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[True],
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked | PathLike[str] = ...,
+    scale: float = ..., softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[True],
 ) -> tuple[torch.Tensor, torch.Tensor]: ...  # fmt: skip
 
 
@@ -45,7 +50,7 @@ def attention(
     v: torch.Tensor,
     mask: AnyMask | Sequence[AnyMask],
     *,
-    kernel: Asked = None,
+    kernel: Asked | PathLike[str] = None,
     scale: float = 0.0,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
@@ -55,16 +60,17 @@ def attention(
     """Returns the attention [Lq, Hq, Dv] of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable once.
 
     With a batch, q is [B, Lq, Hq, D] (k and v likewise), and `mask` is one mask for all entries or a list with one mask per entry. A batch
-    is one call of the kernel, in which entries are documents. `kernel` is a name or name:variant, a function decorated with
-    `@longca.kernel`, or a class derived from `longca.Kernel` or an object of it. If it does not support the call, an error states why;
-    it is never replaced. The default is `best`: for each pass the fastest installed kernel that supports the call, chosen from records or
-    by a short trial at the first call of its class.
+    is one call of the kernel, in which entries are documents. `kernel` is a name or name:variant, a plugin file with one kernel, a function
+    decorated with `@longca.kernel`, or a class derived from `longca.Kernel` or an object of it. If it does not support the call, an error
+    states why; it is never replaced. The default is `best`: for each pass the fastest installed kernel that supports the call, chosen from
+    records or by a short trial at the first call of its class.
 
     `scale` 0 means 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are extra logits in the
     denominator of the softmax; they get a gradient. With `return_lse` the result is (out, lse). lse [Hq, Lq], or [B, Hq, Lq], is the
     natural log of the denominator, sinks included; it has no gradient. Under autocast, q, k and v are cast as torch's attention casts them.
     """
     q, k, v = autocast_tensors(q, k, v)
+    kernel = fspath(kernel) if isinstance(kernel, PathLike) else kernel
     if torch.compiler.is_compiling():
         from longca.kernels.operator import compiled_attention
 
@@ -226,8 +232,7 @@ def no_autocast(q: torch.Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-@lru_cache(maxsize=32)
-def prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, compiled: bool = False) -> Prepared:
+def _prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, compiled: bool = False) -> Prepared:
     """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart. A `compiled` call needs a kernel
     with a backward of its own."""
     chosen = registry.choose(asked or BEST, mask, case)
@@ -240,6 +245,9 @@ def prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, com
     if compiled and chosen.chooses:  # only between such kernels
         case = replace(case, partial_backward=case.backward)
     return registry.prepare(chosen, mask, case)
+
+
+prepared_for = BoundedCache(_prepared_for, MOST_BYTES)
 
 
 class _Function(torch.autograd.Function):

@@ -22,6 +22,8 @@ from longca.kernels.base import Case, Layout
 if TYPE_CHECKING:
     from longca.masks.bands import Range
 
+FRAMEWORK = True
+
 BLOCK = 1024
 Which = Literal["q", "k", "v", "dout"]
 WHICH: tuple[Which, ...] = ("q", "k", "v", "dout")

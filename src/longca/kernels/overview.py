@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from longca import devices, masks
 from longca.errors import LongcaError
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 from longca.kernels.base import Case, Kernel, No, Yes
+
+FRAMEWORK = True
 
 SAMPLE, HEADS_KV = 8192, 8
 
@@ -18,7 +20,7 @@ def overview() -> list[dict[str, Any]]:
     samples = [[Sample(masks.build(name, SAMPLE, seed=42))] for name in masks.names()]
     samples += [_blocks(name) for name in masks.block_names()]
     kernels = [registry.get(label) for name in registry.names() for label in registry.labels(name)]
-    return [_entry(kernel, device, samples) for kernel in kernels] + [_broken(name, why) for name, why in registry.broken.items()]
+    return [_entry(kernel, device, samples) for kernel in kernels] + [_broken(name, why) for name, why in discovery.broken.items()]
 
 
 class Sample(NamedTuple):

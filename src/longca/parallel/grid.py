@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from longca.errors import BadInput
 
+FRAMEWORK = True
+
 
 def divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from longca.parallel.comm.base import AttentionCall
     from longca.parallel.method import Method, Plan
 
+FRAMEWORK = True
+
 
 def refuse_kernel(method: Method, label: str, mask: AnyMask, case: Case, ranks: int) -> None:
     """Raises Refused where no kernel that the label may stand for can serve the method, with the kernel or method that could."""

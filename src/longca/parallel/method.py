@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from longca.parallel.primitives.local import LocalKernel
     from longca.parallel.primitives.program import Program
 
+FRAMEWORK = True
+
 KERNEL = "torch:chunked"  # runs everywhere, under every mask
 RANKS_PER_NODE = 8
 IN_STEPS = "it attends to the keys of one rank at a time, and a block pattern leaves rows without any key in such a step"

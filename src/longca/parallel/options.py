@@ -12,6 +12,8 @@ from longca.parallel.grid import Grid, divisors
 if TYPE_CHECKING:
     from longca.parallel.method import Method
 
+FRAMEWORK = True
+
 Options = Mapping[str, int]
 MOST = 1 << 16
 

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from longca.code_version import of_module, recording_imports
+from longca.code_version import module_path, of_module, recording_imports
 from longca.errors import unknown
 from longca.kernels.base import Case, No
 from longca.masks import AnyMask
@@ -20,6 +20,9 @@ from longca.parallel.method import KERNEL, RANKS_PER_NODE, Method, Plan, make_pl
 from longca.parallel.options import Options
 from longca.plugins import defined_in, files_of, import_file, refuse_taken, refuse_twice
 
+FRAMEWORK = True
+
+TRANSPORT = "longca.parallel.comm.distributed"  # the one that is timed
 _plugins: dict[str, type[Method]] = {}
 
 
@@ -78,9 +81,10 @@ def get(name: str) -> Method:
 
 
 def code_version(name: str) -> str:
-    """Returns the version of a method's code: its file and what it imports of primitives, sharding and schedules."""
-    module = classes()[name].__module__
-    return of_module(Path(str(sys.modules[module].__file__)), module)
+    """Returns the version of a method's code: its file, what it imports of primitives, sharding and schedules, and the transport."""
+    module, transport = classes()[name].__module__, module_path(TRANSPORT)
+    assert transport is not None
+    return of_module(Path(str(sys.modules[module].__file__)), module, modules=[transport])
 
 
 def plan(

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 from longca.masks.by_name import plugins_of
 from longca.recommend.question import Question
 from longca.results.metrics import GIB
+from longca.results.problem import Pass
 from longca.text import format_size, shape_options, shortest_memory
 
 FOLDER = "out/recommend"
@@ -31,15 +32,20 @@ def run_command(question: Question) -> str:
     return shlex.join(["longca", "run", *words, *_plugins(question), "--out", FOLDER])
 
 
-def simulate_command(question: Question) -> str:
-    """The `longca simulate` whose records answer the question; empty where no simulation does."""
+def can_be_simulated(question: Question) -> bool:
     problem = question.problem
-    is_other = problem.is_pattern or question.own_documents or problem.deterministic or problem.dtype in ("fp32", "fp64")
-    if problem.ranks < 2 or question.device or is_other:
+    is_other = problem.is_pattern or question.own_documents or problem.deterministic
+    return problem.ranks > 1 and not question.device and not is_other
+
+
+def simulate_command(question: Question) -> str:
+    """The `longca simulate` that answers the question; empty where no simulation does."""
+    problem = question.problem
+    if not can_be_simulated(question) or problem.dtype in ("fp32", "fp64"):
         return ""
-    words = ["longca", "simulate", "--cluster", question.cluster or CLUSTER, "--gpus", str(problem.ranks)]
+    words = ["longca", "simulate", "--best", "--cluster", question.cluster or CLUSTER, "--gpus", str(problem.ranks)]
     words += ["--seqlen", format_size(problem.seqlen), "--masks", problem.mask, *_shared(question)]
-    return shlex.join([*words, "--passes", ",".join(problem.pass_.parts), "--out", FOLDER])
+    return shlex.join([*words, *(["--passes", problem.pass_.value] if problem.pass_ is not Pass.BOTH else [])])
 
 
 def ask_command(question: Question) -> str:

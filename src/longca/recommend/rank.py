@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from operator import attrgetter
+from statistics import median
 from typing import Any
 
 from msgspec.structs import replace as replace_fields
@@ -23,8 +24,7 @@ from longca.recommend.answer import NOT_COUNTED, TOO_LARGE, Answer, Choice, Pair
 from longca.recommend.match import Nearest, case_of, is_device, is_single_rank, near_records, nearest, of_one_device, other_params
 from longca.recommend.question import Question, input_gib
 from longca.results.files import results_file
-from longca.results.metrics import median
-from longca.results.naming import cluster_name, rows
+from longca.results.naming import cluster_name, rows, simulated_on
 from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, Standing, entries, rank, together
@@ -119,7 +119,7 @@ class _Context:
         plans = [_plan_ms(figure) for figure in figures]
         joules = [record.energy.joules if record.energy else None for record in records]
         return Choice(
-            name=standing.line.removesuffix(f", simulated on {first.simulated}"),
+            name=standing.line.removesuffix(simulated_on(first.simulated)),
             kernel=first.label,
             method=first.method,
             grid=first.split.grid if first.split else None,

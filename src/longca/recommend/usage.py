@@ -16,7 +16,7 @@ PER_NODE = 8  # GPUs of a node, at most
 
 def code(answer: Answer, choice: Choice) -> str:
     """A script for one device, or for the ranks that torchrun or srun starts."""
-    kind = choice.sources[0].environment.device_kind or "cuda"
+    kind = choice.sources[0].environment.device_kind or "cuda" if choice.sources else "cpu" if answer.on_cpu else "cuda"
     lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer, choice, kind)
     return "\n".join(lines) + "\n"
 
@@ -27,9 +27,10 @@ def _arguments(values: Mapping[str, Any]) -> str:
 
 def _mask(question: Question, choice: Choice) -> str:
     """The line that builds a mask whose blocks no rule selects."""
-    source, problem = choice.sources[0], question.problem
-    documents = documents_of(source.record, source.masks) if question.own_documents else problem.documents and list(problem.documents)
-    given: dict[str, Any] = {} if problem.documents else {"seed": source.record.problem.seed}
+    source, problem = next(iter(choice.sources), None), question.problem  # a simulation has no record
+    is_own = question.own_documents
+    documents = documents_of(source.record, source.masks) if source and is_own else problem.documents and list(problem.documents)
+    given: dict[str, Any] = {} if problem.documents else {"seed": source.record.problem.seed if source else 0}
     given |= {"documents": documents, "distribution": problem.distribution, "packing": problem.packing}
     given |= {"heads": problem.heads_kv} if problem.is_pattern and "heads" in question.all_params else {}
     given |= dict(problem.params)
@@ -50,16 +51,16 @@ def _plugins(choice: Choice) -> list[str]:
     return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
 
 
-def _tensors(problem: Problem, tokens: str, device: str) -> list[str]:
+def _tensors(problem: Problem, tokens: str, kind: str) -> list[str]:
     grad = "" if problem.pass_ is Pass.FWD else ", requires_grad=True"
-    options = f"dtype=torch.{DTYPES[problem.dtype]}, device={device}{grad}"
+    options = f'dtype=torch.{DTYPES[problem.dtype]}, device="{kind}"{grad}'
     shapes = {
         "q": (problem.heads_q, problem.head_dim),
         "k": (problem.heads_kv, problem.head_dim),
         "v": (problem.heads_kv, problem.head_dim_v),
     }
     lines = [f"{name} = torch.randn({tokens}, {heads}, {size}, {options})" for name, (heads, size) in shapes.items()]
-    sinks = f"sinks = torch.randn({problem.heads_q}, device={device}{grad})  # one learned logit per query head"
+    sinks = f'sinks = torch.randn({problem.heads_q}, device="{kind}"{grad})  # one learned logit per query head'
     return [*lines, sinks] if problem.sinks else lines
 
 
@@ -86,7 +87,7 @@ def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
     problem = answer.question.problem
     kernel, comment = _kernel(choice, answer.nearest is not None)
     option = _extras(problem) + (", deterministic=True" if problem.deterministic else "")
-    tensors = _tensors(problem, str(problem.seqlen), f'"{kind}"')
+    tensors = _tensors(problem, str(problem.seqlen), kind)
     by_rule = problem.source != "random"  # q and k select the blocks
     selecting = "q, k" if problem.pass_ is Pass.FWD else "q.detach(), k.detach()"
     selected = f'mask = from_tensors({selecting}, "{problem.mask}", "{problem.source}"{_arguments(dict(problem.params))})'
@@ -124,7 +125,6 @@ def _launch(ranks: int, most: int) -> str:
 def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
     problem = question.problem
     by_rule = problem.source != "random"
-    device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
     size = problem.head_dim if problem.head_dim == problem.head_dim_v else (problem.head_dim, problem.head_dim_v)
     options = f'method="{choice.method}", grid="{choice.grid}", kernel="{choice.kernel}"'
     options += f", options=dict({choice.options})" if choice.options else ""
@@ -146,7 +146,7 @@ def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
         _selected_by_seed(problem, choice.sources[0].record.problem.seed) if by_rule else _mask(question, choice),
         f"plan = parallel.Group().plan(mask, heads=({problem.heads_q}, {problem.heads_kv}), head_dim={size}, {options})",
         f"tokens = plan.shard(torch.arange({problem.seqlen}))  # of this rank; your own: plan.shard(batch) with ids, positions and labels",
-        *_tensors(problem, "len(tokens)", device),
+        *_tensors(problem, "len(tokens)", kind),
         f"out = plan.attention(q, k, v{_extras(problem)})  # [tokens of this rank, query heads, head size]",
         *_backward(problem),
         "dist.destroy_process_group()",

@@ -13,7 +13,7 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.lengths import cut_note
 from longca.recommend.answer import Answer, Choice, ModelNote, Pair
-from longca.recommend.commands import CLUSTER, ask_command, simulate_command
+from longca.recommend.commands import ask_command, run_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
 from longca.results.points import grouped
@@ -207,9 +207,14 @@ def _commands(answer: Answer) -> list[str]:
         many = f" on {question.problem.ranks} GPUs (under torchrun or srun on several nodes)" if question.problem.ranks > 1 else ""
         lines += [f"to measure it{many}: {command}", f"then: {ask_command(question)}"]
     if not answer.ways and not answer.out and (simulation := simulate_command(question)):
-        asked = replace(question, cluster=question.cluster or CLUSTER)
-        lines += [f"to simulate it without GPUs: {simulation}", f"then: {ask_command(asked)}"]
+        lines.append(f"to simulate it without GPUs: {simulation}")
     return lines
+
+
+def simulated(answer: Answer, parts: Sequence[Part]) -> list[Part]:
+    """The words of the simulation, and how to measure it."""
+    question = replace(answer.question, cluster=None)
+    return [*parts, f"to measure it on {question.problem.ranks} GPUs: {run_command(question)}", f"then: {ask_command(question)}"]
 
 
 def _installing(ways: Iterable[Choice]) -> list[str]:

@@ -10,12 +10,6 @@ from longca.results.naming import Row
 from longca.results.points import grouped
 
 COLOURS, MARKERS, DASHES = 12, 11, 5  # without common divisors: kernels of one colour differ in marker and dash
-SIMULATED = ", simulated on "  # in the name of a line
-
-
-def base_of(line: str) -> str:
-    """The line's name without the cluster that it was simulated on: both have one colour."""
-    return line.partition(SIMULATED)[0]
 
 
 def numbers(groups: Iterable[Sequence[str]]) -> dict[str, int]:
@@ -41,6 +35,6 @@ def line_groups(rows: Iterable[Row]) -> list[list[str]]:
     """Per setting the bases of its lines, which can stand in one picture. Those that have a time come first."""
     groups = []
     for own in grouped(rows, attrgetter("contest.setting")).values():
-        timed = {base_of(row.series) for row in own if row.record.ok}
-        groups.append([*sorted(timed), *sorted({base_of(row.series) for row in own} - timed)])
+        timed = {row.base for row in own if row.record.ok}
+        groups.append([*sorted(timed), *sorted({row.base for row in own} - timed)])
     return groups

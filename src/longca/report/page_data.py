@@ -11,10 +11,11 @@ from longca import __version__
 from longca.compare import words
 from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
-from longca.report.looks import SIMULATED, base_of, line_groups, numbers
-from longca.report.page_settings import STATES, setting_data
+from longca.report.looks import line_groups, numbers
+from longca.report.page_settings import setting_data
 from longca.report.pictures import pictures
 from longca.report.timelines import Timeline
+from longca.results.cells import STATES
 from longca.results.dense import only_beside
 from longca.results.export import columns
 from longca.results.groups import STEPS, Groups
@@ -132,15 +133,14 @@ def _heads(setting: Setting) -> str:
 def _looks(rows: Sequence[Row]) -> list[tuple[str, int, int, bool]]:
     """For each line its number, its turn among the lines of one kernel (over ranks), and whether it was simulated."""
     number = numbers(line_groups(rows))
-    ranks = {(row.series, row.line): row.record.problem.ranks for row in rows}
+    lines = {(row.series, row.line): row for row in rows}
     looks: dict[str, tuple[str, int, int, bool]] = {}
     turns: dict[str, int] = {}
-    for series, line in sorted(ranks, key=lambda names: ranks[names]):
-        for name in (series, line):
-            if name not in looks:
-                turn = turns.setdefault(series, 0) if name == line else 0
-                looks[name] = name, number[base_of(series)], turn, SIMULATED in name
-        turns[series] = turns.get(series, 0) + 1
+    for row in sorted(lines.values(), key=lambda row: row.record.problem.ranks):
+        turn = turns.setdefault(row.series, 0)
+        for name in (row.series, row.line):
+            looks.setdefault(name, (name, number[row.base], turn if name == row.line else 0, row.record.simulated is not None))
+        turns[row.series] = turn + 1
     return list(looks.values())
 
 

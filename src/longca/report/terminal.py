@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from longca.compare import standing
 from longca.results.dense import DenseTimes
 from longca.results.groups import Group, Groups, groups_of
-from longca.results.metrics import median
 from longca.results.naming import Contest, Row
 from longca.results.points import grouped
 from longca.results.reading import Results
-from longca.results.summary import failures
+from longca.results.shown import Part
+from longca.results.summary import counts, failures
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
-from longca.text import printable
+from longca.text import plural
 
 
 def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Table]:
@@ -21,6 +22,12 @@ def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Ta
     groups = groups_of(results)
     stands = [table for kernel in own_kernels for table in standing.tables(groups, kernel)]
     return [table for table in (*fastest_tables(groups), *stands, failure_table(groups.rows)) if table.rows]
+
+
+def summary_parts(results: Results, own_kernels: Iterable[str] = ()) -> list[Part]:
+    """The tables, each followed by an empty line, and how many cells there are of each status."""
+    tables = [part for table in summary_tables(results, own_kernels) for part in (table, "")]
+    return [*tables, f"{plural(len(results.records), 'cell')}: {counts(results.records)}"]
 
 
 def fastest_tables(groups: Groups) -> list[Table]:
@@ -40,10 +47,7 @@ def fastest_tables(groups: Groups) -> list[Table]:
 def failure_table(named: Sequence[Row]) -> Table:
     """Returns how many cells of each kernel were not measured, by reason."""
     reasons = sorted(failures(named), key=lambda reason: (reason.line, reason.status, reason.pattern))
-    lines = [
-        [one.line, one.status.value, str(one.count), one.lengths, f"{'e.g. ' if one.example else ''}{printable(one.reason)}"]
-        for one in reasons
-    ]
+    lines = [[one.line, one.status.value, str(one.count), one.lengths, f"{'e.g. ' if one.example else ''}{one.reason}"] for one in reasons]
     return Table("not measured", ["kernel", "status", "cells", "lengths", "why"], lines)
 
 

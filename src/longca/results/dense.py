@@ -47,7 +47,15 @@ class DenseTimes:
 def _place(row: Row, mask: str) -> Place:
     """What a block pattern shares with the dense mask that it is compared with."""
     problem = row.record.problem
-    return mask, row.setting.device, row.setting.operator, problem.pass_, problem.seqlen, problem.ranks, row.record.simulated
+    return (
+        mask,
+        row.contest.setting.device,
+        row.contest.setting.operator,
+        problem.pass_,
+        problem.seqlen,
+        problem.ranks,
+        row.record.simulated,
+    )
 
 
 def dense_lines(patterns: Sequence[Row], rows: Iterable[Row], most: int) -> dict[str, list[Row]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
+from statistics import median
 
 from msgspec.structs import replace
 
@@ -51,7 +52,7 @@ def _contradiction(record: Record, environment: Environment | None) -> str:
             return "it has a time but no check"
         if failed := [name for name, error in record.check.items() if not error.passes]:
             return f"the error of {' and '.join(failed)} is above the tolerance"
-    middle = metrics.median(times.samples)
+    middle = median(times.samples)
     if not _near(times.median, middle):
         return f"its median of {times.median:g} ms is not that of its samples, {middle:g} ms"
     if not times.p20 <= times.median <= times.p80:

@@ -20,6 +20,7 @@ from longca.results.points import grouped
 from longca.results.problem import TENSORS
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
+from longca.results.roofline import bandwidth_of, of_record
 from longca.results.summary import typical_speeds
 from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
@@ -36,16 +37,15 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 def columns(results: Results) -> dict[str, Column]:
     """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out; tokens
-    per second, and whether the code that was measured is older than this LongCA's, are added."""
-    patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
-    rows = [_row(record, results.environment(record), patterns) for record in results.records]
+    per second, the roofline, and whether the code that was measured is older than this LongCA's, are added."""
+    rows = as_rows(results)
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
 def as_rows(results: Results) -> list[dict[str, Any]]:
     """One row per cell with every field of its record; docs/results.md explains them."""
-    table = columns(results)
-    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+    patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
+    return [_row(record, results.environment(record), patterns) | _roofline(record, results) for record in results.records]
 
 
 def _row(record: Record, environment: Environment, patterns: Collection[str]) -> dict[str, Any]:
@@ -76,7 +76,17 @@ def _row(record: Record, environment: Environment, patterns: Collection[str]) ->
         row[f"check_{tensor}_error"] = None if error is None else error.error
         row[f"check_{tensor}_allowed"] = None if error is None else error.allowed
     row |= {"device": environment.device, "torch": environment.packages.get("torch"), "commit": environment.commit}
-    return {name: printable(str(value)) if isinstance(value, str) else value for name, value in row.items()}
+    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _text(value: str) -> str:
+    return str(value) if value.isprintable() else printable(value)
+
+
+def _roofline(record: Record, results: Results) -> dict[str, Any]:
+    """The bytes that the pass moves at least, per second in GB, and the least time that the device allows; None over several ranks."""
+    limit = of_record(record, results)
+    return {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
 
 
 def _of(part: object, *names: str) -> dict[str, Any]:
@@ -97,16 +107,13 @@ def _json(value: object) -> str:
 
 
 def to_csv(results: Results) -> str:
-    table, text = columns(results), io.StringIO()
+    """One row per cell. An apostrophe keeps a spreadsheet from taking text for a formula."""
+    rows, text = as_rows(results), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table)
-    writer.writerows(map(_cells, zip(*table.values(), strict=True)))
+    writer.writerow(rows[0] if rows else [])
+    for row in rows:
+        writer.writerow([f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in row.values()])
     return text.getvalue()
-
-
-def _cells(row: Sequence[Any]) -> list[Any]:
-    """The cells of a row. An apostrophe keeps a spreadsheet from taking text for a formula."""
-    return [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in row]
 
 
 def to_markdown(results: Results) -> str:

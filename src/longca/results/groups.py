@@ -57,7 +57,7 @@ class Groups:
     def settings(self) -> dict[Setting, Groups]:
         """The same by setting."""
         own = grouped(self.every, lambda group: group.contest.setting)
-        return {setting: Groups(rows, own[setting]) for setting, rows in grouped(self.rows, lambda row: row.setting).items()}
+        return {setting: Groups(rows, own[setting]) for setting, rows in grouped(self.rows, lambda row: row.contest.setting).items()}
 
     @cached_property
     def passes(self) -> dict[Pass, Groups]:
@@ -69,8 +69,8 @@ class Groups:
     def compared(self) -> list[Row]:
         """The rows without times that a ranking does not count: those on masks on which it does not compare kernels, and all but one of
         several records of a kernel on a mask. Speeds over what is left are those of the ranking."""
-        counted = {id(record) for group in self.measured for entry in group.ranking.compared.values() for record in entry.records}
-        return [row for row in self.rows if not row.record.ok or id(row.record) in counted]
+        counted = {record.key for group in self.measured for entry in group.ranking.compared.values() for record in entry.records}
+        return [row for row in self.rows if not row.record.ok or row.record.key in counted]
 
 
 def groups_of(results: Results) -> Groups:

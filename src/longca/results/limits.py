@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from longca.results.problem import Pass
+from longca.results.problem import Operator, Pass
 from longca.results.reading import Results
 from longca.results.record import Record
 from longca.results.tile_work import stored_share, tile_rows
@@ -34,6 +34,10 @@ class Limits:
         dense = self._dense.get(self._group(record)) if is_limited(record) else None
         share = None if dense is None else self._share(record)
         return None if dense is None or share is None else dense * share
+
+    def dense(self, device: str, pass_: Pass, operator: Operator) -> float | None:
+        """The dense speed in TFLOP/s; None where no kernel was measured with this operator."""
+        return self._dense.get((device, pass_, replace(operator, scale=0.0)))
 
     def share(self, records: Sequence[Record]) -> float | None:
         """The time that tiles allow for these passes, one after the other, over the time that they took."""

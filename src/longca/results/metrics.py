@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +15,8 @@ GIB = 1 << 30
 
 # dense bf16/fp16 matrix peak by datasheet, TFLOP/s: a kernel that claims more is invalid
 PEAK_TFLOPS = {"H200": 989.0, "H100": 989.0, "H800": 989.0, "H20": 148.0, "A100": 312.0, "A800": 312.0, "B200": 2250.0, "L40S": 362.0}
+# memory bandwidth by datasheet, TB/s; of several models of a name the fastest
+PEAK_TB_S = {"H200": 4.8, "H100": 3.35, "H100 NVL": 3.94, "H800": 3.35, "H20": 4.0, "A100": 2.04, "A800": 2.04, "B200": 8.0, "L40S": 0.864}
 
 
 def imbalance(work: Sequence[float]) -> float:
@@ -38,11 +40,13 @@ def flops_of(pairs: int, head_dim: int, head_dim_v: int, pass_: Pass) -> int:
     return {Pass.FWD: forward, Pass.BWD: backward, Pass.BOTH: forward + backward}[pass_]
 
 
-def median(values: Iterable[float]) -> float:
-    """The middle value, or the mean of the two in the middle. `statistics.median` takes twice as long."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+def traffic(case: Case, pass_: Pass) -> int:
+    """The bytes that a pass moves at least: every tensor that it reads or writes once."""
+    rows, keys = case.seqlen_q * case.heads_q, case.seqlen_k * case.heads_kv
+    tensors = (rows + keys) * (case.head_dim + case.head_dim_v) * BYTES[case.dtype]  # q, k, v and out
+    forward = tensors + rows * max(4, BYTES[case.dtype])  # and lse
+    backward = forward + tensors  # and dout, dq, dk, dv
+    return {Pass.FWD: forward, Pass.BWD: backward, Pass.BOTH: forward + backward}[pass_]
 
 
 def mean_speed(speeds: Sequence[float], times: Sequence[float]) -> float:
@@ -64,10 +68,19 @@ def tokens_s(seqlen: int, ms: float) -> float:
 @cache
 def peak(device: str, dtype: str = "bf16") -> float | None:
     """The device's peak in TFLOP/s; None where it is not known. fp32 may run as tf32, at half the speed of bf16."""
-    for name in sorted(PEAK_TFLOPS, key=len, reverse=True):
-        if name in device:
-            return PEAK_TFLOPS[name] * (1.0 if dtype in ("bf16", "fp16") else 0.5)
-    return None
+    bf16 = _of_device(PEAK_TFLOPS, device)
+    return None if bf16 is None else bf16 * (1.0 if dtype in ("bf16", "fp16") else 0.5)
+
+
+@cache
+def bandwidth(device: str) -> float | None:
+    """The bandwidth of the device's memory in TB/s; None where it is not known."""
+    return _of_device(PEAK_TB_S, device)
+
+
+def _of_device(values: Mapping[str, float], device: str) -> float | None:
+    """The value of the longest name that the name of a device has in it."""
+    return next((values[name] for name in sorted(values, key=len, reverse=True) if name in device), None)
 
 
 CPU_HZ = 5e9

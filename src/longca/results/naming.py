@@ -55,23 +55,13 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     mask_name: str  # the mask, with its parameters where there are several
     line: str  # the kernel with its variant; before it the method, its grid and options
     series: str  # the same without the grid and the size of nodes: what is drawn over the number of ranks
+    base: str  # the series without the cluster that it was simulated on: both have one colour
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
     is_pattern: bool
     is_dense: bool  # whether the mask is one that block patterns are compared with
-
-    @property
-    def setting(self) -> Setting:
-        return self.contest.setting
-
-    @property
-    def family(self) -> str:
-        """The mask without the share of visible blocks."""
-        return self.mask_name.replace(f" ratio={self.ratio}", "")
-
-    @property
-    def ratio(self) -> float | None:
-        return self.record.built.params.get("ratio")
+    ratio: float | None  # the share of visible blocks
+    family: str  # the mask without it
 
 
 def rows(results: Results) -> list[Row]:
@@ -83,24 +73,32 @@ def rows(results: Results) -> list[Row]:
     dense = {masks.dense_of(source) for source in masks.SOURCES}
     named = []
     for record, name, kernel, same in zip(records, names, kernels, simpler, strict=True):
-        line, series = _split_names(record, kernel, compared)
+        suffix = simulated_on(record.simulated)
+        line, base = _split_names(record, kernel, compared)
         problem, split = record.problem, record.split
         panel = f"{name} ×{problem.ranks}" if split else name
         setting = Setting(results.environment(record).name, record.level.value, problem.operator)
         contest = Contest(setting, name, problem.seqlen, problem.pass_, problem.ranks, record.simulated)
         is_pattern = problem.mask in patterns
         is_dense = not is_pattern and split is None and problem.mask in dense
-        named.append(Row(record, contest, name, line, series, panel, same, is_pattern, is_dense))
+        ratio = record.built.params.get("ratio")
+        family = name if ratio is None else name.replace(f" ratio={ratio}", "")
+        named.append(Row(record, contest, name, line + suffix, base + suffix, base, panel, same, is_pattern, is_dense, ratio, family))
     return named
 
 
 def _split_names(record: Record, kernel: str, compared: Collection[Series]) -> tuple[str, str]:
-    suffix = f", simulated on {record.simulated}" if record.simulated else ""
+    """The line and the series, without the cluster."""
     if not record.split:
-        return kernel + suffix, kernel + suffix
+        return kernel, kernel
     options = record.split.options if _without_node(record) in compared else _without_node(record)[1]
     series = f"{record.method} {options}" if options else record.method
-    return f"{record.split_name} {kernel}{suffix}", f"{series} {kernel}{suffix}"
+    return f"{record.split_name} {kernel}", f"{series} {kernel}"
+
+
+def simulated_on(cluster: str | None) -> str:
+    """What the names of simulated lines end with."""
+    return f", simulated on {cluster}" if cluster else ""
 
 
 def _without_node(record: Record) -> Series:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 from typing import IO
 
-from longca.errors import BadInput, Unavailable
+from longca.errors import BadInput
 
-try:
-    import lzma
-except ImportError:  # a Python that was built without liblzma; plain journals need none
-    lzma = None  # type: ignore[assignment]
-
-DAMAGED = (EOFError,) if lzma is None else (EOFError, lzma.LZMAError)
 CHUNK, LONGEST_LINE = 1 << 22, 1 << 26  # bytes; the bands of a mask with 100,000 documents take a tenth of such a line
 
 
@@ -34,14 +29,12 @@ def read_bytes(path: Path) -> bytes:
         return b""
     if not file.is_file():  # a named pipe would hang
         raise BadInput(f"cannot read {file}: it is no plain file; give a folder that `longca run --out` wrote.")
-    if file != path:
-        _need_lzma()
     try:
         with file.open("rb") if file == path else lzma.open(file) as opened:
             return _bounded(opened, file)
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}.") from error
-    except DAMAGED as error:
+    except (EOFError, lzma.LZMAError) as error:
         raise BadInput(f"cannot read {file}: it is damaged or incomplete; copy it again.") from error
 
 
@@ -58,10 +51,4 @@ def _bounded(opened: IO[bytes], file: Path) -> bytes:
 
 
 def compressed(text: bytes) -> bytes:
-    _need_lzma()
     return lzma.compress(text, preset=lzma.PRESET_DEFAULT | lzma.PRESET_EXTREME)
-
-
-def _need_lzma() -> None:
-    if lzma is None:
-        raise Unavailable("packed journals (.xz) need Python's module lzma; use a Python that was built with liblzma.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple, TypeVar
 
-from longca.results.metrics import mean_speed, median
+from longca.results.metrics import mean_speed
 from longca.results.naming import Row
 from longca.results.problem import Pass
 from longca.results.record import Record

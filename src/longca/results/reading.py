@@ -46,11 +46,9 @@ def read_all(folders: Iterable[str | Path]) -> Results:
         environments = files.read_environments(folder)
         written = history(folder)
         masks = files.by_name(files.read_masks(folder).entries)
-        counting = latest(written, environments)
-        kept = set(map(id, counting))
-        results.replaced += without_doubtful([record for record in written if id(record) not in kept], environments, masks)
-        own = without_doubtful(counting, environments, masks)
-        for record in own:
+        counting, others = sorted_out(written, environments)
+        results.replaced += without_doubtful(others, environments, masks)
+        for record in without_doubtful(counting, environments, masks):
             earlier = records.pop(record.key, None)  # a later record also stands later
             if earlier is not None and earlier != record:  # a copy of a journal changes nothing
                 results.replaced.append(earlier)
@@ -77,12 +75,19 @@ def history(folder: str | Path) -> list[Record]:
     return files.read_results(folder).entries
 
 
+def sorted_out(written: Sequence[Record], environments: Environments) -> tuple[list[Record], list[Record]]:
+    """Of records that measure the same the last one, at the place of the first, and those that do not count: a kernel that was edited has
+    another key, and yet its new record replaces the old one."""
+    newest, counting, others = {record.key: record for record in written}, list[Record](), list[Record]()
+    for *earlier, last in by_work(written, environments).values():
+        others += earlier
+        (counting if last is newest[last.key] else others).append(last)
+    return counting, others
+
+
 def latest(written: Iterable[Record], environments: Environments) -> list[Record]:
-    """Of records that measure the same, the last one, at the place of the first: a kernel that was edited has another key, and yet its
-    new record replaces the old one."""
-    every = list(written)
-    newest = {record.key: record for record in every}
-    return [own[-1] for own in by_work(every, environments).values() if own[-1] is newest[own[-1].key]]
+    """The records that count."""
+    return sorted_out(list(written), environments)[0]
 
 
 def by_work(records: Iterable[Record], environments: Environments) -> dict[Identity, list[Record]]:

@@ -46,6 +46,7 @@ class Submission(NamedTuple):
 
     folder: Path
     home: str  # where it goes in the repository
+    exists: bool  # whether LongCA has a journal there
     timed: int
     failed: dict[Status, int]
     short_warmup: int
@@ -194,15 +195,17 @@ def prepare(folder: str | Path, out: str | Path, private: Sequence[str] = (), na
     except (CannotWrite, BadInput):
         _remove(target)
         raise
-    return _described(read(target), target, place, clean)
+    exists = any((known / place / name).exists() for known in (Path("results"), *files.SHIPPED))
+    return _described(read(target), target, place, exists, clean)
 
 
-def _described(copy: Results, target: Path, place: str, clean: Cleaner) -> Submission:
+def _described(copy: Results, target: Path, place: str, exists: bool, clean: Cleaner) -> Submission:
     timed = [record for record in copy.records if record.ok]
     environments = [copy.environment(record) for record in timed]
     return Submission(
         folder=target,
         home=f"results/{place}/{target.name}",
+        exists=exists,
         timed=len(timed),
         failed=dict(Counter(record.status for record in copy.records if record.status in FAILED)),
         short_warmup=sum(map(_is_short, environments)),

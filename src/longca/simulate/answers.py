@@ -78,7 +78,7 @@ class Simulation(Shown):
         """The methods that cannot be told from the best, by the errors of predictions."""
         trust, best = self.trust(contest), contest.best.split.method
         expected = usual(self.name, self.cluster, trust[best].kind)
-        others = [entry for entry in contest.by_method if entry.split.method != best]
+        others = [entry for entry in contest.by_method if entry.split.method != best and entry.is_simulated]
         return [entry.name for entry in others if contest.longer(entry) <= margin([trust[best], trust[entry.split.method]], expected)]
 
     def parts(self) -> list[Part]:

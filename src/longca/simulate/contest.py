@@ -82,8 +82,11 @@ class Contest:
 
     @property
     def by_method(self) -> list[Entry]:
-        """The best entry of each method."""
-        return list({entry.split.method: entry for entry in reversed(self.simulated)}.values())[::-1]
+        """The best simulated entry of each method; where none was simulated, the one that can take the least time."""
+        best: dict[str, Entry] = {}
+        for entry in [*self.simulated, *self.entries]:
+            best.setdefault(entry.split.method, entry)
+        return sorted(best.values(), key=lambda entry: (entry is not self.best, entry.total_ms))
 
     @cached_property
     def wins(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from math import exp, log
 
 from longca.bench.plan.cell import Cell
 from longca.simulate.cluster import Cluster, changed, constant
-from longca.simulate.contest import Contest, Entry
+from longca.simulate.contest import AS_LONG, Contest, Entry
 from longca.simulate.forked import map_forked
 from longca.simulate.predict import predict
 from longca.simulate.programs import Programs
@@ -44,14 +44,17 @@ class Sensitivity:
 
 
 def sensitivity(contest: Contest, cluster: Cluster) -> Sensitivity:
-    """Of the best method and the next ones, in the packs that take most of the time."""
-    rivals = [entry for entry in contest.by_method if entry is not contest.best][:RIVALS]
+    """Of the best method and the next ones that take another time, in the packs that take most of the time."""
+    rivals = [entry for entry in contest.by_method if contest.longer(entry) > AS_LONG][:RIVALS]
     entries, packs = [contest.best, *rivals], _longest(contest)
     names = [name for name in CONSTANTS if constant(cluster, CONSTANTS[name][0]) and not (name == "links in a node" and cluster.cores)]
     variants = [(name, factor) for name in names for factor in FACTORS]
     clusters = [cluster, *(_scaled(cluster, name, factor) for name, factor in variants)]
-    parts = list(map_forked(lambda cells: _times(cells, clusters), [[entry.results[pack].cell for entry in entries] for pack in packs]))
-    totals = [[sum(part[number][place] for part in parts) for place in range(len(entries))] for number in range(len(clusters))]
+    cells = [entry.results[pack].cell for pack in packs for entry in entries]
+    times = list(map_forked(lambda cell: _times(cell, clusters), cells))
+    totals = [
+        [sum(one[number] for one in times[place :: len(entries)]) for place in range(len(entries))] for number in range(len(clusters))
+    ]
     usual, own = totals[0], dict(zip(variants, totals[1:], strict=True))
     better = {name: FACTORS[0] if name == "host time" else FACTORS[1] for name in names}
     gains = {name: 1 - own[name, better[name]][0] / usual[0] for name in names}
@@ -81,10 +84,10 @@ def _scaled(cluster: Cluster, name: str, factor: float) -> Cluster:
     return changed(cluster, {each: factor * constant(cluster, each) for each in CONSTANTS[name]})
 
 
-def _times(cells: Sequence[Cell], clusters: Sequence[Cluster]) -> list[list[float]]:
-    """[clusters][cells] milliseconds."""
-    programs = [Programs.of(plan_job([cell])) for cell in cells]
-    return [[predict(own, cluster, cell.problem.pass_).ms for own, cell in zip(programs, cells, strict=True)] for cluster in clusters]
+def _times(cell: Cell, clusters: Sequence[Cluster]) -> list[float]:
+    """Milliseconds on each cluster."""
+    programs = Programs.of(plan_job([cell]))
+    return [predict(programs, cluster, cell.problem.pass_).ms for cluster in clusters]
 
 
 def _flip(usual: Sequence[float], other: Sequence[float], place: int, factor: float) -> float | None:

@@ -165,6 +165,8 @@ def answer(found: Simulation, contest: Contest, hangs_on: Sensitivity | None) ->
 
 def _rival(contest: Contest, entry: Entry, equal: bool) -> str:
     slower = contest.longer(entry)
+    if not entry.is_simulated:
+        return f"{entry.split.method} {slower:+.0%} or more"
     if slower < AS_LONG:
         return f"{entry.name} takes as long"
     low, high = contest.longer_over_packs(entry) if contest.packs > 1 else (slower, slower)
@@ -183,7 +185,8 @@ def trust(found: Simulation, contest: Contest) -> list[str]:
         return [f"{why.rstrip('.')}; {elsewhere}."]
     compared = [one for one in own.values() if one.spread is not None]
     never = [one.method for one in own.values() if one.spread is None]
-    lines = [f"error on {kind} ({ledger.source}): {'; '.join(map(str, compared[:3]))}."] if compared else []
+    shown = compared[:3] if found.with_best else compared
+    lines = [f"error on {kind} ({ledger.source}): {'; '.join(map(str, shown))}."] if shown else []
     if never:
         lines.append(f"never compared on {kind}: {', '.join(never)}; other methods were within {expected}.")
     return lines

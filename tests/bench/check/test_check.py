@@ -224,7 +224,8 @@ LONG_MASKS: dict[str, Callable[[], tuple[Mask, Mask]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["window", *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_MASKS if name != "window")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG_MASKS)
 def test_one_key_of_64k_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "AGAIN", 0)  # later calls of a wrong kernel say nothing more here
     right, wrong = (long_rows(mask) for mask in LONG_MASKS[name]())

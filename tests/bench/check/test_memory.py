@@ -26,8 +26,8 @@ from longca.bench.one_device import job as one_job
 from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.errors import NoMemory
+from longca.kernels import discovery, registry
 from longca.kernels import inputs as inputs_module
-from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.processes import host_memory
 from longca.results.problem import Pass
@@ -219,7 +219,7 @@ def test_a_reference_takes_its_inputs_itself_and_fp64_numbers_of_one_head() -> N
 
 
 def test_a_timed_cell_takes_no_more_than_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._plugins, "quiet", QuietKernel)
+    monkeypatch.setitem(discovery._plugins, "quiet", QuietKernel)
     monkeypatch.setattr(checks, "_nan", OneEach().made)
     mask, case = shape()
     cell = {"kernel": "quiet", "mask": "causal", "seqlen": TOKENS, "heads_q": HEADS, "heads_kv": HEADS, "head_dim": SIZE}

@@ -20,7 +20,7 @@ from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import CellFailed, failure
 from longca.errors import Refused
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 from longca.kernels.base import Case
 from longca.masks import Mask
 from longca.results.problem import Pass
@@ -83,7 +83,7 @@ RIGHT = ("torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math", "online_soft
 @pytest.fixture(autouse=True)
 def _forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plugins that a test loads are forgotten after it."""
-    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
 
 
 def load(name: str) -> None:

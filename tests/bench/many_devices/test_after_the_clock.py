@@ -13,6 +13,7 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite
 from longca.cli import main
+from longca.kernels import discovery
 from longca.kernels import registry as kernels
 from longca.parallel import registry as methods
 from longca.parallel.comm.local import World
@@ -31,7 +32,7 @@ PASSES = (Pass.FWD, Pass.BWD, Pass.BOTH)
 @pytest.fixture(autouse=True)
 def _forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plugins that a test loads are forgotten after it."""
-    monkeypatch.setattr(kernels, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
     monkeypatch.setattr(methods, "_plugins", {})
 
 

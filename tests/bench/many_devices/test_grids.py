@@ -46,11 +46,6 @@ def test_windows_go_to_the_methods_that_have_them(grid: str, usp: str, loongtrai
     assert (given["ulysses"], given["magi"]) == ("4x1", "1x4")
 
 
-def test_windows_for_nobody_are_not_dropped_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--methods", "usp,burst", *SHAPE, "--nproc", "4", "--grid", "2x2x2", "--dry-run"]) == 2
-    assert "longca: usp cannot do this: it has no windows, so it cannot use the grid 2x2x2" in capsys.readouterr().err
-
-
 def test_a_suites_grid_for_other_ranks_gives_way_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["run", "quick-cp", "--masks", "causal", "--passes", "fwd", "--device", "cpu", "--nproc", "3", "--dry-run"]
     assert main(asked) == 0

@@ -196,19 +196,6 @@ def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(tmp_path: 
     assert main(["run", "paper-cp", "--masks", "full", "--seqlens", "1K", "--dry-run"]) == 0  # ranks have room for an eighth of it
 
 
-@pytest.mark.usefixtures("four_small_gpus")
-def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as many KV heads as query heads, gathering all keys costs more than the tokens that the check needs; but not forward alone."""
-    monkeypatch.setattr(Ranks, "_begin", lambda *_: BrokenGroup())
-    suite = CP.changed(methods=("ring_p2p", "ring_allgather"), kernels=("fa4",), nproc=0, seqlens=("80K",), heads=("8:8",))
-    ranks, jobs = ranks_and_jobs(suite, tmp_path, "cuda", admit=True)
-    (job,) = [job for job in jobs if job.cell.title == "ring_allgather"]
-    found = dict(outcomes(job, ranks))
-    assert found[Pass.BWD].status is Status.UNSUPPORTED
-    assert "ring_allgather on causal with 81920 tokens" in found[Pass.BWD].reason
-    assert "forward alone" in found[Pass.FWD].reason  # it was begun
-
-
 def test_the_rank_with_the_most_memory_is_among_those_that_are_recorded() -> None:
     """hybrid_dcp gives many short documents to one rank."""
     documents = [300, 300, *[20] * 225]  # the short ones are as much work as one of the long ones
@@ -232,18 +219,6 @@ def test_a_kernel_that_refuses_the_masks_of_ranks_costs_its_cell_and_no_rank_is_
     assert outcome.status is Status.UNSUPPORTED
     assert outcome.reason.startswith("ring_allgather cannot use the kernel fa2 for a part of the mask")
     assert refusal_of(job.cell.job, dry=True) is None  # the plan alone does not show it
-
-
-def test_a_dry_run_shows_who_owns_what_where_that_is_uneven(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "steps.jsonl").write_text('{"mask": "causal_document", "seqlen": 400, "documents": [240, 40, 40, 40, 40]}')
-    asked = ["run", "--methods", "ring_p2p,hybrid_dcp", "--workload", str(tmp_path / "steps.jsonl"), "--nproc", "4", "--dry-run"]
-    assert main([*asked, "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd", "--device", "cpu"]) == 0
-    shown = capsys.readouterr().out
-    assert (
-        "hybrid_dcp on causal_document, 400 tokens:\n  ranks 0 to 3: 1 document, 240 tokens\n  one rank each: 4 documents, 160 tokens"
-        in shown
-    )
-    assert "ring_p2p on" not in shown
 
 
 def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() -> None:

@@ -7,7 +7,6 @@ import pytest
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.plan import suite as suites
 from longca.cli import main
-from longca.errors import BadInput
 from longca.results import reproduce
 from longca.results.problem import Pass
 from longca.results.reading import read
@@ -72,19 +71,6 @@ def test_options_that_make_no_sense_are_refused_before_anything_starts(
     assert main(["run", *asked, *SHAPE, *ranks, "--out", str(tmp_path / "out")]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_suite_has_options_and_is_written_with_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["run", "quick-cp", "--methods", "magi", "--option", "stages=1,4", "--device", "cpu"]
-    assert main([*asked, "--print-config"]) == 0
-    (tmp_path / "mine.toml").write_text(capsys.readouterr().out)
-    assert suites.find(str(tmp_path / "mine.toml")).options == {"stages": [1, 4]}
-    assert main(["run", str(tmp_path / "mine.toml"), "--masks", "causal", "--passes", "fwd", "--device", "cpu", "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    assert "1x4 stages=1" in shown
-    assert "1x4 stages=4" in shown
-    with pytest.raises(BadInput, match="stages has no values"):
-        suites.check(PLAIN.changed(options={"stages": []}))
 
 
 def test_records_have_options_and_so_has_the_command_that_measures_them_again(tmp_path: Path) -> None:

@@ -169,15 +169,6 @@ def test_memory_of_earlier_jobs_that_is_freed_meanwhile_is_not_subtracted(
         gc.enable()
 
 
-def test_a_new_compilation_is_found_even_where_planning_is_slow(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Preparing(monkeypatch, [0.25, 0.25, 0.8, 0.05])
-    run(session, Pass.FWD)  # 0.25 s each time
-    found = run(session, Pass.FWD)[Pass.FWD]
-    assert kernel.count == 4
-    assert found.plan_ms < 200
-    assert found.compile_ms > 600
-
-
 def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_took(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,11 +5,10 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from longca.bench.one_device.messages import Chosen, GivenUp, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import CellFailed
 from longca.results.problem import Pass, Problem
-from longca.results.record import Outcome, Status
+from longca.results.record import Status
 from longca.results.settings import ClockSettings
 from made_cells import make_cell
 
@@ -42,16 +41,6 @@ def test_another_mask_than_planned_is_an_error(session: Session) -> None:
         session.mask(CELL, "other")
     assert failed.value.status is Status.ERROR
     assert session.mask(CELL, digest).digest == digest
-
-
-def test_a_variant_that_is_given_up_is_not_run_again_with_that_pass(session: Session) -> None:
-    outcome = Outcome(status=Status.TIMEOUT, reason="not tried, its process broke 3 times in a row")
-    session.configure(WorkerJob(given_up=[GivenUp("kk:a", True, outcome)]))
-    with pytest.raises(CellFailed, match=outcome.reason) as failed:
-        session.choose("kk:a", grad=True)
-    assert failed.value.status is Status.TIMEOUT
-    assert session.choose("kk:a", grad=False) == Chosen("kk:a", False)
-    assert session.choose("kk:b", grad=True) == Chosen("kk:b", True)
 
 
 class FakeCuda:

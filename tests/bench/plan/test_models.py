@@ -51,12 +51,3 @@ def test_models_with_more_than_heads() -> None:
     assert model("llama3-8b").params_of("sliding_window") == {}
     assert model("gemma3-27b").layer_pattern == "5 local, 1 global"
     assert model("llama3-8b").layer_pattern == "all global"
-
-
-def test_every_layer_is_local_or_global() -> None:
-    for name in names("models"):
-        found = model(name)
-        assert found.count("local") + found.count("global") == found.layers
-    gemma = model("gemma3-27b")
-    assert [gemma.layers_of(mask) for mask in ("sliding_window_causal", "causal_document")] == [gemma.count("local"), gemma.count("global")]
-    assert model("mistral-7b").layers_of("causal_document") == model("mistral-7b").layers, "no layer is global"

@@ -20,47 +20,21 @@ import json, sys
 from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.kernels import registry as kernels
 from longca.parallel import registry as methods
-kernels.load_plugin(sys.argv[1])
 versions = {label: kernel_versions(label)["code"] for name in kernels.names() for label in (name, *kernels.labels(name))}
 versions |= {name: method_versions(name)["method_code"] for name in methods.names()}
 print(json.dumps(versions | {"torch imported": "torch" in sys.modules}))
 """
-DERIVED = """
-from longca.kernels.backends.block_triton.kernel import BlockTriton
-
-class Derived(BlockTriton):
-    name = "derived"
-"""
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package that a test may edit; beside it a user's kernel that is derived from one of ours."""
-    copy = tmp_path_factory.mktemp("edited") / "longca"
-    shutil.copytree(Path(longca.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy.parent / "plugin.py").write_text(DERIVED)
-    return copy
-
-
-def versions_of(package: Path) -> dict[str, object]:
-    """Versions of code by kernel, variant and method, as a new process finds them."""
-    settings = {**os.environ, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", PRINT_VERSIONS, str(package.parent / "plugin.py")]
-    ended = subprocess.run(command, capture_output=True, text=True, env=settings, check=True)
-    found: dict[str, object] = json.loads(ended.stdout)
-    return found
-
-
-@pytest.fixture(scope="module")
-def unedited(package: Path) -> dict[str, object]:
-    return versions_of(package)
-
-
-def test_versions_do_not_need_torch_nor_depend_on_where_the_package_lies(unedited: dict[str, object]) -> None:
-    assert unedited.pop("torch imported") is False
-    assert all(isinstance(code, str) and len(code) == 16 for code in unedited.values())
+def test_versions_do_not_need_torch_nor_depend_on_where_the_package_lies(tmp_path: Path) -> None:
+    shutil.copytree(Path(longca.__file__).parent, tmp_path / "longca", ignore=shutil.ignore_patterns("__pycache__"))
+    settings = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = subprocess.run([sys.executable, "-c", PRINT_VERSIONS], capture_output=True, text=True, env=settings, check=True)
+    elsewhere = json.loads(ended.stdout)
+    assert elsewhere.pop("torch imported") is False
+    assert all(len(code) == 16 for code in elsewhere.values())
     for label in ("block_triton", "fa4", "fa4:bands", "torch:plain"):
-        assert kernel_versions(label)["code"] == unedited[label]
+        assert kernel_versions(label)["code"] == elsewhere[label]
 
 
 class Copied(base.Kernel):

@@ -49,11 +49,11 @@ def finish(process: Any) -> str:
     return str(output + errors)
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_again_and_again_and_resumed_gives_the_same_cells(times: int, cheap: Any, run_here: Any, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_killed_again_and_again_and_resumed_gives_the_same_cells(cheap: Any, run_here: Any, tmp_path: Path) -> None:
     run_here("--plugin", PLUGIN, *GRID, "--out", tmp_path / "whole")
     out, log, rng, kills = tmp_path / "killed", tmp_path / "log", random.Random(0), 0
-    for _ in range(times):
+    for _ in range(20):
         process = cheap(out, 0.04, CHEAP_LOG=log)
         before = log.stat().st_size if log.exists() else 0
         while process.poll() is None and (log.stat().st_size if log.exists() else 0) == before:
@@ -63,7 +63,7 @@ def test_killed_again_and_again_and_resumed_gives_the_same_cells(times: int, che
         process.communicate()
         kills += process.returncode == -signal.SIGKILL
     text = finish(cheap(out, CHEAP_LOG=log))
-    assert kills == times
+    assert kills == 20
     assert "resuming" in text
     assert sorted(keys(out)) == sorted(keys(tmp_path / "whole"))
     assert len(set(keys(out))) == len(keys(out)) > 60
@@ -99,11 +99,12 @@ def test_a_signal_stops_at_once_and_says_how_to_go_on(signals: list[str], cheap:
     assert not (tmp_path / ".cache").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "kernels"),
     [
         (["--kernels", "good,hangs"], ["good"]),
-        pytest.param(["--level", "cp", "--nproc", "2", "--methods", "ulysses", "--kernels", "hangs"], [], marks=pytest.mark.slow),
+        (["--level", "cp", "--nproc", "2", "--methods", "ulysses", "--kernels", "hangs"], []),
     ],
 )
 def test_one_ctrl_c_ends_a_run_that_hangs(

@@ -10,12 +10,11 @@ import msgspec
 import pytest
 import torch
 
-from longca.bench.check.own_memory import ADVICE, memory_for
+from longca.bench.check.own_memory import memory_for
 from longca.bench.run.outcomes import PLACE, CellFailed, drop_frames, status_of, to_message
 from longca.errors import BadInput, NoMemory, Refused, Unavailable
 from longca.plugins import import_file
 from longca.processes.lost import of_exit
-from longca.processes.ranks import kind_of
 from longca.results.record import Outcome, Status, TensorError
 
 ON_A_GPU = (
@@ -48,21 +47,6 @@ def test_memory_is_said_in_a_sentence() -> None:
     assert status_of(RuntimeError(ON_A_GPU)) == ("oom", "out of memory: it asked for 24.00 GiB at once, and 13.37 GiB were free")
     assert status_of(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.")) == ("oom", "out of memory: it asked for 2 GiB at once")
     assert status_of(RuntimeError("cudaErrorMemoryAllocation")) == ("oom", "cudaErrorMemoryAllocation")
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (torch.OutOfMemoryError(ON_A_GPU), ": it asked for 24.00 GiB at once, and 13.37 GiB were free"),
-        (MemoryError(), ""),
-        (RuntimeError("cudaErrorMemoryAllocation"), ": cudaErrorMemoryAllocation"),
-    ],
-)
-def test_memory_that_the_harness_has_not_is_not_the_fault_of_the_kernel(error: Exception, words: str) -> None:
-    with pytest.raises(NoMemory) as found, memory_for("the inputs"), memory_for("the check"):
-        raise error
-    assert status_of(found.value) == ("oom", f"no memory for the check{words}; {ADVICE}")
-    assert kind_of(found.value) == "oom"
 
 
 def test_the_tensors_of_a_failed_attempt_go_with_its_frames() -> None:

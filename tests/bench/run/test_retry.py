@@ -67,13 +67,6 @@ def test_a_forward_that_was_measured_or_cannot_be_there_is_not_tried_again(statu
     assert len(executor.attempts) == 1
 
 
-def test_a_forward_without_a_backward_beside_it_is_tried_once() -> None:
-    for passes in ([Pass.FWD], [Pass.BWD], [Pass.BWD, Pass.BOTH]):
-        executor = Scripted(dict.fromkeys(passes, LATE))
-        assert list(outcomes(job_of(*passes), executor)) == [(pass_, LATE) for pass_ in passes]
-        assert len(executor.attempts) == 1
-
-
 def test_a_job_that_is_not_the_last_of_its_problem_keeps_what_the_next_one_needs() -> None:
     suite = Suite(masks=("causal",), seqlens=(64,), passes=(Pass.FWD,))
     jobs = make_jobs(plan(make_cells(suite, ["torch", "sdpa"], "cpu"), "a CPU", {"torch": {}, "sdpa": {}}), "one")

@@ -123,13 +123,6 @@ def test_times_of_other_clock_settings_are_kept_and_named(tmp_path: Path, capsys
     assert line == f"4 cells of it were measured with other settings of the clock ({settings}); another --out measures everything again."
 
 
-def test_cells_that_are_missing_are_measured_and_others_are_not(tmp_path: Path) -> None:
-    run(Answered(suite=replace(SUITE, seqlens=(64,))), tmp_path)
-    level = Answered()
-    assert run(level, tmp_path).measured == 2
-    assert [job.cell.problem.seqlen for job in level.answering.asked] == [65]
-
-
 def test_edited_code_is_measured_again_and_going_back_to_it_costs_nothing(tmp_path: Path) -> None:
     run(Answered(code="one"), tmp_path)
     assert run(Answered(code="two"), tmp_path).measured == 4

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from longca.bench.one_device.messages import Hello, Reply, Versions
+from longca.bench.one_device.messages import Hello, Offers, Reply
 from longca.bench.one_device.worker import Worker
 from longca.processes.lost import ChildLost
 from longca.results.settings import Limits
@@ -52,8 +52,8 @@ class InProcess:
         self._seconds[self._phase] += now - self._since
         self._phase, self._since = phase, now
 
-    def wait_ready(self) -> Versions:
-        return self._worker.ready
+    def wait_ready(self) -> Offers:
+        return msgspec.convert(self._worker.ready, Offers)
 
     def run(self, job: Any) -> Iterator[Any]:
         """The replies to a job."""

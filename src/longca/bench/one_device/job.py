@@ -6,11 +6,12 @@ import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from longca.bench.check.own_memory import CHECK, INPUTS, memory_for
-from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, Profiled, WorkerJob
 from longca.bench.run.outcomes import CellFailed, failure, timed_outcome
 from longca.errors import Refused
 from longca.kernels import registry
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 SLOW_S, LONG_S = 0.2, 60.0  # a kernel that is prepared in less is prepared twice; in more, never
 
 
-def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
+def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled]:
     """The chosen variant, then an answer for every pass; what fails raises."""
     if job.trial is not None:
         yield from _try(job, job.trial, session)
@@ -77,6 +78,8 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
     for pass_ in (cell.problem.pass_ for cell in job.cells):
         timed[pass_] = _refused_alone(kernel, mask, case, pass_, known) or timer.outcome(pass_)
+    for pass_ in (pass_ for pass_, outcome in timed.items() if job.traces and outcome.status is Status.OK):
+        yield timer.profiled(pass_, Path(job.traces or ""))
     failed = timer.failed_on_other_numbers(lambda data_set: data(case, reference.sampled, data_set, cell.problem.seed, kernel.layout))
     if job.holds:
         calls.write(inputs)
@@ -115,6 +118,17 @@ class PassTimer:
             return self._timed(pass_)
         except Exception as error:
             return self._failed(error)
+
+    def profiled(self, pass_: Pass, folder: Path) -> Profiled:
+        """Where the time of a pass goes."""
+        from longca.bench.one_device.profiling import profile
+
+        trace = folder / f"{pass_.value.replace('+', '-')}.json"
+        self.calls.keep(pass_)
+        cuda = self.case.device == "cuda"
+        spent = profile(self.calls.load(pass_), f"longca {pass_.value}", self.session.synchronize, cuda, trace)
+        self.calls.release()
+        return Profiled(pass_, spent, str(trace))
 
     def failed_on_other_numbers(self, inputs_of: Callable[[str], Inputs]) -> Outcome | None:
         """The outcome of a kernel that fails on other numbers in the memory of the timed inputs; None where it is right."""

@@ -62,11 +62,12 @@ def offered_by(paths: Sequence[str], device: str, limits: Limits, start: Start =
             raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
         try:
             with closing(start(limits, Hello(device, plugin=path))) as worker:
-                versions = worker.wait_ready()
+                offers = worker.wait_ready()
         except ChildLost as lost:
             words = lost.reason.rstrip(".")
             raise BadInput(f"{words}." if path in words else f"the plugin {path} cannot be loaded: {words}.") from lost
         loaded = {entry.name: entry.plugin for entry in offered.values() if entry.plugin}
-        refuse_twice((label.partition(":")[0] for label in versions), loaded, path, "kernel")
-        offered |= {label: Entry(label, torch_version() | own, path) for label, own in versions.items()}
+        refuse_twice((label.partition(":")[0] for label in offers), loaded, path, "kernel")
+        for label, offer in offers.items():
+            offered[label] = Entry(label, torch_version() | offer.versions, path, dtypes=offer.dtypes, head_dims=offer.head_dims)
     return offered

@@ -10,7 +10,16 @@ from longca.results.problem import Pass
 from longca.results.record import Outcome
 from longca.results.settings import ClockSettings
 
-Versions = dict[str, dict[str, str]]  # of the kernels that a plugin offers, by label
+
+class Offered(msgspec.Struct, frozen=True):
+    """What the kernel of a plugin declares: versions, and the dtypes and head sizes that it takes (empty: any)."""
+
+    versions: dict[str, str]
+    dtypes: tuple[str, ...] = ()
+    head_dims: tuple[int, ...] = ()
+
+
+Offers = dict[str, Offered]  # by label
 
 
 class Hello(msgspec.Struct):
@@ -40,6 +49,7 @@ class WorkerJob(msgspec.Struct, kw_only=True):
     trial: TrialName | None = None  # in place of the check on the mask of the cells
     reference_grad: bool = True
     holds: bool = False  # keep the kernel prepared: the next job on these cells only times them again
+    traces: str | None = None  # the folder for traces of torch's profiler; None: nothing is profiled
     clock: ClockSettings = ClockSettings()
     quadratic: int | None = None  # longest sequence for memory in O(S²); None: any
     cache: str | None = None  # folder in which workers share references
@@ -66,10 +76,26 @@ class Provisional(msgspec.Struct, tag="provisional"):
     outcome: Outcome
 
 
+class Spent(msgspec.Struct):
+    """Where time goes: a GPU kernel, or an operation on a CPU, how often it runs in a call, and its milliseconds per call."""
+
+    name: str
+    count: float
+    ms: float
+
+
+class Profiled(msgspec.Struct, tag="profiled"):
+    """Where the time of one pass goes, and the file with the trace."""
+
+    pass_: Pass
+    spent: list[Spent]
+    trace: str
+
+
 class DeviceLost(msgspec.Struct, tag="device_lost"):
     """The device does not work any more in this process."""
 
     reason: str = ""
 
 
-Reply = Chosen | Answer | Provisional | DeviceLost
+Reply = Chosen | Answer | Provisional | Profiled | DeviceLost

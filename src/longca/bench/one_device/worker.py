@@ -9,7 +9,7 @@ import msgspec
 
 from longca import masks
 from longca.bench.one_device import job as jobs
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, Versions, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Offered, Offers, Profiled, Provisional, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import failure, to_message
 from longca.kernels import registry
@@ -25,7 +25,9 @@ class Worker:
             if path != greeting.plugin:
                 masks.load_plugin(path)
         labels = [label for name in names for label in registry.labels(name)]
-        self.ready: Versions = {label: registry.versions(registry.get(label)) for label in labels}
+        offered = {label: registry.get(label) for label in labels}
+        offers: Offers = {label: Offered(registry.versions(k), tuple(k.dtypes), tuple(k.head_dims)) for label, k in offered.items()}
+        self.ready = msgspec.to_builtins(offers)
         self._session = Session(
             lambda phase: tell({"phase": phase}),
             greeting.device_model,
@@ -46,7 +48,7 @@ class Worker:
         if session.device_lost:
             yield to_message(DeviceLost())
 
-    def _answers(self, job: WorkerJob) -> Iterator[Chosen | Answer]:
+    def _answers(self, job: WorkerJob) -> Iterator[Chosen | Answer | Profiled]:
         """One answer per pass, whatever happens."""
         self._session.configure(job)
         left = [cell.problem.pass_ for cell in job.cells]

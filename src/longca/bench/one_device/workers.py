@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from longca.bench.check.trial_names import TrialName
 from longca.bench.check.verdict import LATER
-from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Provisional, Reply, Versions, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Offers, Profiled, Provisional, Reply, WorkerJob
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
@@ -42,9 +42,7 @@ def start_worker(limits: Limits, hello: Hello) -> Child:
     data_limit = memory if hello.device == "cpu" else 0
     deadlines = {"start": limits.start_s, "build": limits.build_s, "reference": limits.build_s}
     deadlines |= {"check": limits.check_s, "time": limits.time_s}
-    return Child(
-        SERVICE, msgspec.to_builtins(hello), deadlines, memory=memory, data_limit=data_limit, ready_type=Versions, reply_type=Reply
-    )
+    return Child(SERVICE, msgspec.to_builtins(hello), deadlines, memory=memory, data_limit=data_limit, ready_type=Offers, reply_type=Reply)
 
 
 Start = Callable[[Limits, Hello], "Child | InProcess"]
@@ -68,9 +66,12 @@ class Workers:
         show_output: Callable[[str, str], None] | None = None,
         start: Start | None = None,
         holds: bool = False,
+        traces: str | None = None,
     ) -> None:
         """`show_output` gets the name of a kernel of a plugin, and what it printed during a job; `start` starts a worker, in a process
-        of its own where it is not given. A worker that `holds` keeps the kernel of a job prepared for the next one."""
+        of its own where it is not given. A worker that `holds` keeps the kernel of a job prepared for the next one. Passes are
+        profiled, too, where there is a folder for their `traces`."""
+        self._traces, self.profiled = traces, dict[Pass, Profiled]()
         self._repeats, self._holds, self._show_output, self._start = repeats, holds, show_output, start or start_worker
         self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
         self._quadratic = None if full else suite.quadratic_length
@@ -115,6 +116,8 @@ class Workers:
                         suspect, ran = chosen, True
                     elif isinstance(reply, Provisional):
                         wrong = reply.outcome
+                    elif isinstance(reply, Profiled):
+                        self.profiled[reply.pass_] = reply
                     else:
                         raise ChildLost(failed.status, failed.reason)
             if left:
@@ -164,6 +167,7 @@ class Workers:
             trial=trial,
             reference_grad=job.reference_grad,
             holds=self._holds,
+            traces=self._traces,
             clock=self._suite.clock,
             quadratic=self._quadratic,
             cache=self._cache,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -19,6 +19,8 @@ from longca.masks import AnyMask, own
 from longca.results.problem import Pass, Problem
 from longca.results.settings import SAMPLE_LENGTH
 
+EVERY = ":*"  # behind the name of a kernel: all its variants
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -28,6 +30,8 @@ class Entry:
     versions: dict[str, str]
     plugin: str | None = None
     dense_only: bool = False  # it runs only the dense mask beside block patterns
+    dtypes: tuple[str, ...] = ()  # that it declares; empty: any
+    head_dims: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,6 +60,12 @@ class Catalogue:
         """By kernel label, and by method."""
         return {label: entry.versions for label, entry in self.entries.items()} | self.methods
 
+    def declared(self, name: str, usual: Sequence[str]) -> tuple[str, ...]:
+        """The usual dtypes or head sizes that some kernel takes, and one of each kernel that takes none of these."""
+        limits = [list(map(str, getattr(entry, name))) for entry in self.entries.values()]
+        taken = [value for value in usual if any(not own or value in own for own in limits)]
+        return tuple(dict.fromkeys([*taken, *(own[0] for own in limits if own and not set(own) & set(usual))]))
+
     @property
     def plugin_kernels(self) -> list[str]:
         """The names of the user's own kernels."""
@@ -78,6 +88,8 @@ def make_catalogue(suite: Suite, offered: Mapping[str, Entry], device: str, only
     for label in suite.kernels:
         if label == "all":
             _add_all(catalogue, suite, device)
+        elif label.endswith(EVERY):
+            catalogue.add(*(_named(each, offered) for each in _variants(label.removesuffix(EVERY), offered)))
         else:
             catalogue.add(_named(label, offered))
     if not only_named:
@@ -90,6 +102,11 @@ def make_catalogue(suite: Suite, offered: Mapping[str, Entry], device: str, only
     return catalogue
 
 
+def _variants(name: str, offered: Mapping[str, Entry]) -> list[str]:
+    """The labels of all variants of a kernel."""
+    return [label for label, entry in offered.items() if entry.name == name] or registry.labels(_named(name, offered).name)
+
+
 def _named(label: str, offered: Mapping[str, Entry]) -> Entry:
     """The entry for a kernel that is asked for: a plugin's, or one of ours."""
     name, _, variant = label.partition(":")
@@ -100,8 +117,8 @@ def _named(label: str, offered: Mapping[str, Entry]) -> Entry:
         return replace(own.get(label) or next(iter(own.values())), label=label)
     if name not in registry.names():
         raise unknown("kernel", name, [*dict.fromkeys(entry.name for entry in offered.values()), *registry.names()])
-    registry.get(label)  # refuses an unknown variant
-    return Entry(label, kernel_versions(label))
+    kernel = registry.get(label)
+    return Entry(label, kernel_versions(label), dtypes=tuple(kernel.dtypes), head_dims=tuple(kernel.head_dims))
 
 
 def _add_all(catalogue: Catalogue, suite: Suite, device: str) -> None:

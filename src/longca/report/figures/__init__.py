@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from longca.errors import BadInput
 from longca.report.figures import kinds
 from longca.report.figures.sheet import Drawing, save
-from longca.report.figures.style import PAPER, Styles
+from longca.report.figures.style import PAPER, Line, Styles
 from longca.results.dense import dense_beside, only_beside
 from longca.results.groups import Groups
 from longca.results.naming import Row
+from longca.results.points import line_of
 from longca.text import slug
 
 KINDS = {"speed": kinds.speed, "ratio": kinds.ratio, "scaling": kinds.scaling, "memory": kinds.memory}
@@ -40,7 +42,8 @@ def write_figures(groups: Groups, folder: str | Path) -> Iterator[Path]:
                         yield from save(figure, Path(folder) / f"{kind}-{slug(pass_)}-{slug(setting.title)}")
 
 
-def _timed(rows: Sequence[Row]) -> list[str]:
-    """Lines that have a time, and those over ranks."""
+def _timed(rows: Sequence[Row]) -> list[Line]:
+    """Lines that have a time, and before them those over ranks."""
     own = [row for row in rows if row.record.ok]
-    return [*sorted({row.series for row in own}), *sorted({row.line for row in own} - {row.series for row in own})]
+    series, lines = ({Line(name(row), row.base, row.record.simulated) for row in own} for name in (attrgetter("series"), line_of))
+    return [*sorted(series), *sorted(lines - series)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from longca.report.looks import SIMULATED, base_of, numbers
+from longca.report.looks import numbers
 
 # searched for: the two that are most alike are as far apart for the colour-blind (red or green) as for others. Black and grey are kept for
 # dense masks beside block patterns
@@ -32,40 +32,43 @@ PAPER: dict[Any, Any] = {
 }
 
 
+class Line(NamedTuple):
+    """A line by its name: what has the same base has one colour, marker and dash."""
+
+    name: str
+    base: str
+    cluster: str | None = None  # that it was simulated on
+
+
 class Styles:
     """How each line is drawn. What was simulated looks like what was measured with the same kernel, but has hollow markers on a thin,
     dotted line."""
 
-    def __init__(self, groups: Iterable[Iterable[str]], colours: Sequence[str] = COLOURS) -> None:
+    def __init__(self, groups: Iterable[Iterable[Line]]) -> None:
         """`groups` are the lines that can stand in one figure: as far as there are colours, each gets its own there."""
-        lines = [list(group) for group in groups]
-        self._colours = colours
-        self._numbers = numbers([[base_of(line) for line in group] for group in lines])
-        clusters = dict.fromkeys(line.partition(SIMULATED)[2] for group in lines for line in group if SIMULATED in line)
-        self._clusters = {cluster: number for number, cluster in enumerate(clusters)}
+        several = [list(group) for group in groups]
+        self._lines = {line.name: line for group in several for line in group}
+        self._numbers = numbers([[line.base for line in group] for group in several])
+        self._clusters = list(dict.fromkeys(line.cluster for line in self._lines.values() if line.cluster))
 
-    def line(self, line: str) -> dict[str, Any]:
-        name, found, cluster = line.partition(SIMULATED)
-        number = self._numbers[name]
-        marker = MARKERS[number % len(MARKERS)]
-        style = {"color": self._colour(number), "marker": marker, "markersize": THIN.get(marker, 4.0)}
-        style |= {"markeredgecolor": self._colour(number) if found else "white", "markeredgewidth": 0.8 if found else 0.3}
-        if found:
-            fill = SIMULATED_FILLS[self._clusters[cluster] % len(SIMULATED_FILLS)]
+    def line(self, name: str) -> dict[str, Any]:
+        number, cluster = self._numbers[self._lines[name].base], self._lines[name].cluster
+        marker, colour = MARKERS[number % len(MARKERS)], self.colour(name)
+        style = {"color": colour, "marker": marker, "markersize": THIN.get(marker, 4.0)}
+        style |= {"markeredgecolor": colour if cluster else "white", "markeredgewidth": 0.8 if cluster else 0.3}
+        if cluster:
+            fill = SIMULATED_FILLS[self._clusters.index(cluster) % len(SIMULATED_FILLS)]
             return style | {"linestyle": ":", "linewidth": 0.8, "fillstyle": fill, "markerfacecoloralt": "white"}
         return style | {"linestyle": DASHES[number % len(DASHES)], "linewidth": 1.0}
 
-    def colour(self, line: str) -> str:
-        return self._colour(self._numbers[base_of(line)])
+    def colour(self, name: str) -> str:
+        return COLOURS[self._numbers[self._lines[name].base] % len(COLOURS)]
 
     def ink(self, line: str) -> tuple[float, ...]:
         """The colour of words: darker, so that a pale one can be read."""
         from matplotlib.colors import to_rgb
 
         return tuple(0.65 * part for part in to_rgb(self.colour(line)))
-
-    def _colour(self, number: int) -> str:
-        return self._colours[number % len(self._colours)]
 
 
 def level(number: int) -> dict[str, Any]:

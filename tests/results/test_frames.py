@@ -1,6 +1,6 @@
 """The axis of a setting's charts."""
 
-from longca.report.frames import frame_of
+from longca.results.frames import frame_of
 from longca.results.naming import rows
 from report.made import Record, blocks, kernel, results_of
 

@@ -1,0 +1,127 @@
+"""`longca.recommend` for a cluster: the simulation that answers, as `longca.simulate(best=True)` runs it, and kept for the next time."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import longca
+from longca.api.simulate import SimulateRequest, find_cluster, run_simulation
+from longca.bench.plan.cell import fingerprint
+from longca.bench.plan.versions import kernel_versions, method_versions
+from longca.kernels import registry as kernels
+from longca.kernels.choice.records import tuned_folder
+from longca.parallel import registry
+from longca.recommend.answer import Answer, Choice
+from longca.recommend.question import Question
+from longca.results.metrics import GIB
+from longca.results.shown import Part
+from longca.results.tables import Table
+from longca.simulate.answers import Simulation
+from longca.simulate.run import MODEL
+from longca.text import format_dims, format_heads
+
+WITHOUT = ("sources", "ms_range", "plan_ms", "joules")  # fields of a choice that a simulation does not have
+
+
+def simulated_answer(question: Question, progress: bool = True) -> tuple[Answer, list[Part]]:
+    """The answer of the simulation, and its words: those of `longca simulate --best`."""
+    request = request_of(question, progress)
+    file = tuned_folder().parent / "simulated" / f"{_key(request)}.json"
+    kept = _read(file)
+    if kept is None:
+        simulation = run_simulation(request, lambda row: None)
+        kept = {
+            "choices": [{name: value for name, value in vars(choice).items() if name not in WITHOUT} for choice in choices_of(simulation)],
+            "packs": max((contest.packs for contest in simulation.contests), default=0),
+            "seeds": sorted({result.cell.problem.seed for result in simulation.results}),
+            "device": simulation.cluster.device,
+            "on_cpu": bool(simulation.cluster.cores),
+            "parts": [part if isinstance(part, str) else part._asdict() for part in simulation.parts()],
+        }
+        with suppress(OSError):  # a folder that cannot be written: simulated again the next time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(msgspec.json.encode(kept))
+    lacking: dict[str, Any] = dict.fromkeys(WITHOUT) | {"sources": ()}
+    choices = tuple(Choice(**own | lacking | {"ms_over_masks": tuple(own["ms_over_masks"])}) for own in kept["choices"])
+    seeds = tuple(kept["seeds"]) if question.has_documents and not question.problem.documents else ()
+    answer = Answer(question, kept["device"], kept["on_cpu"], seeds, kept["packs"], choices, None, (), (), None, ())
+    return answer, [part if isinstance(part, str) else Table(**part) for part in kept["parts"]]
+
+
+def request_of(question: Question, progress: bool) -> SimulateRequest:
+    problem = question.problem
+    given = msgspec.structs.asdict(problem)
+    return SimulateRequest(
+        masks=[problem.mask],
+        gpus=problem.ranks,
+        seqlens=problem.seqlen,
+        heads=[format_heads(given)],
+        head_dims=[format_dims(given)],
+        dtypes=problem.dtype,
+        passes=problem.pass_.value,
+        documents=problem.documents,
+        distribution=problem.distribution or None,
+        packing=problem.packing or None,
+        params=dict(problem.params),
+        softcap=problem.softcap,
+        sinks=problem.sinks,
+        scale=problem.scale,
+        cluster=question.cluster or "",
+        constants={} if question.memory_gib is None else {"memory_gib": question.memory_gib},
+        best=True,
+        progress=progress,
+    )
+
+
+def _key(request: SimulateRequest) -> str:
+    """Another request, cluster, model of it, or code of methods is another answer."""
+    asked = {field.name: str(getattr(request, field.name)) for field in fields(request) if field.name != "progress"}
+    cluster = find_cluster(request.cluster, request.constants)
+    kernel = kernels.default_for_methods("cpu" if cluster[1].cores else "cuda")
+    methods = {name: method_versions(name) for name in registry.names()}
+    return fingerprint(asked, cluster, MODEL, longca.__version__, methods, kernel_versions(kernel))
+
+
+def _read(file: Path) -> Any:
+    try:
+        return msgspec.json.decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def choices_of(simulation: Simulation) -> list[Choice]:
+    """The simulated entries, the fastest first; equal within the error is as good."""
+    choices = list[Choice]()
+    for contest in simulation.contests:
+        equals = simulation.equals(contest)
+        for entry in contest.simulated:
+            kernel = entry.results[0].cell.kernel
+            choices.append(
+                Choice(
+                    name=f"{entry.name} {kernel}",
+                    kernel=kernel,
+                    method=entry.split.method,
+                    grid=entry.split.grid,
+                    options=entry.split.options or None,
+                    tflops=entry.tflops,
+                    ms=entry.total_ms / contest.packs,
+                    ms_over_masks=(min(entry.times), max(entry.times)),
+                    ms_range=None,
+                    memory_gib=entry.peak_bytes / GIB,
+                    plan_ms=None,
+                    joules=None,
+                    against_best=contest.best.total_ms / entry.total_ms,
+                    as_good=entry is not contest.best and entry.name in equals,
+                    noisy=False,
+                    samples=contest.packs,
+                    older=False,
+                    simulated=simulation.name,
+                    sources=(),
+                )
+            )
+    return choices

@@ -1,0 +1,44 @@
+"""`longca numerics`: how far kernels and context-parallel methods are from fp64, and whether their bits repeat."""
+
+from __future__ import annotations
+
+import argparse
+
+from longca.cli._flags import add_device, add_json, add_seed, add_set
+from longca.cli._tables import print_lines, show_parts
+from longca.errors import Refused
+from longca.text import parse_settings
+
+HELP = "compare kernels and methods with fp64, and their bits with a second call's"
+EXAMPLES = (
+    "longca numerics                                                   # all kernels that run here",
+    "longca numerics --methods all --ranks 2,8,64                      # does context parallelism change my loss?",
+    "longca numerics --kernels fa4,flex --dtypes bf16,fp16 --seqlens 1K,4K,16K",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kernels", metavar="A,B:VARIANT", help="default: all that run here; methods run the first one")
+    parser.add_argument("--masks", default="causal,sliding_window_causal", metavar="A,B", help="default: %(default)s")
+    parser.add_argument("--seqlens", default="512,1K,2K", metavar="S,S", help="tokens (default %(default)s)")
+    parser.add_argument("--dtypes", default="bf16", metavar="T,T", help="bf16, fp16, fp32 (default %(default)s)")
+    parser.add_argument("--methods", metavar="A,B", help="context-parallel methods, or all, on ranks that are threads")
+    parser.add_argument("--ranks", default="2,8", metavar="N,N", help="ranks of the methods, up to 64 (default %(default)s)")
+    parser.add_argument("--heads", default="8:2", metavar="Q:KV", help="query and KV heads (default %(default)s)")
+    parser.add_argument("--head-dim", default="64", metavar="D", help="head size (default %(default)s)")
+    add_seed(parser)
+    add_set(parser, "a parameter of the masks that have it, such as w=64")
+    add_device(parser)
+    add_json(parser, "print one JSON object per row")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca.api.numerics import NumericsRequest, numerics
+    from longca.api.takes import arguments
+
+    found = numerics(**arguments(NumericsRequest, args, params=parse_settings(args.set)))
+    if args.json:
+        print_lines(found.rows)
+    else:
+        show_parts(found.parts())
+    return 0 if found.ok else Refused.exit_code

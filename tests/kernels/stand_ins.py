@@ -1,0 +1,61 @@
+"""What tests of kernels share: the check, a textbook attention on pairs that are given, and modules that stand in for libraries."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
+from longca.bench.check.verdict import Verdict
+from longca.kernels import registry
+from longca.kernels.base import Case, Kernel
+from longca.masks import AnyMask
+
+
+def checked(kernel: Kernel | str, mask: AnyMask, case: Case) -> Verdict:
+    """The verdict of the check, which the kernel passes."""
+    kernel = registry.get(kernel) if isinstance(kernel, str) else kernel
+    answer = registry.supports(kernel, mask, case)
+    assert answer, answer
+    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case).attention, case, reference(mask, case))
+    assert verdict.ok, f"{kernel.label}: {verdict.reason}"
+    return verdict
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float, blind: float = float("-inf")) -> tuple[Tensor, Tensor]:
+    """(out [L, H, D], lse [H, L]) of [L, H, D] tensors. Rows without keys have out 0 and this lse; FlashAttention's is +inf."""
+    dtype, exact = q.dtype, torch.promote_types(q.dtype, torch.float32)
+    q, k, v = (x.transpose(0, 1).to(exact) for x in (q, k, v))
+    k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
+    scores = (q @ k.mT * scale).masked_fill(~visible, float("-inf"))
+    lse = scores.logsumexp(-1)
+    out = torch.exp(scores - lse.clamp_min(-1e30)[..., None]) @ v
+    return out.transpose(0, 1).to(dtype), lse.masked_fill(lse.isinf(), blind)
+
+
+def gradients(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, visible: Tensor, scale: float) -> list[Tensor]:
+    """dq, dk, dv as a functional backward computes them: from the out and the lse that it is given."""
+    group, dtype, exact = q.shape[1] // k.shape[1], q.dtype, torch.promote_types(q.dtype, torch.float32)
+    dout, q, out = (x.transpose(0, 1).to(exact) for x in (dout, q, out))
+    k, v = (x.transpose(0, 1).to(exact).repeat_interleave(group, 0) for x in (k, v))
+    p = torch.exp(q @ k.mT * scale - lse[..., None]).masked_fill(~visible, 0.0)
+    ds = p * (dout @ v.mT - (dout * out).sum(-1, keepdim=True)) * scale
+    dk, dv = (x.unflatten(0, (-1, group)).sum(1) for x in (ds.mT @ q, p.mT @ dout))
+    return [x.transpose(0, 1).to(dtype) for x in (ds @ k, dk, dv)]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
+    """A module of this name, and of all packages that it lies in, with these functions."""
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), ModuleType(parts[depth - 1]))
+        if depth > 1:
+            setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], sys.modules[".".join(parts[:depth])])
+    for function, body in functions.items():
+        setattr(sys.modules[name], function, body)

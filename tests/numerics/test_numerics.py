@@ -1,0 +1,88 @@
+"""Errors against fp64 are those of known distances, and bits that differ are counted."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import longca
+from longca.cli import main
+from longca.kernels.base import Case
+from longca.kernels.inputs import make
+from longca.numerics.attention_step import RanksStep, exact_step, one_call
+from longca.numerics.errors import Error, changed_share, errors, growth
+from longca.parallel import registry
+from longca.parallel.method import make_plan
+
+SMALL = {"heads": "2:1", "head_dim": 16, "progress": False, "device": "cpu"}
+
+
+def test_an_error_is_in_epsilons_of_the_row() -> None:
+    exact = {"out": torch.full((64, 2, 4), 8.0, dtype=torch.float64)}
+    got = {"out": exact["out"].bfloat16()}
+    assert errors(got, exact)["out"] == Error(0.0, 0.0)
+    got["out"][3] *= 1 + 2**-7  # one epsilon of bf16, in one of 64 rows
+    assert errors(got, exact)["out"] == Error(0.0, 1.0)
+
+
+def test_a_missing_element_is_infinitely_wrong() -> None:
+    exact = {"dq": torch.ones(8, 1, 4, dtype=torch.float64)}
+    assert errors({"dq": torch.full((8, 1, 4), math.nan)}, exact)["dq"].median == math.inf
+
+
+def test_rows_without_keys_count_as_right() -> None:
+    exact = {"lse": torch.tensor([[0.5, -math.inf]], dtype=torch.float64)}
+    assert errors({"lse": torch.tensor([[0.5, -math.inf]])}, exact)["lse"].far == 0.0
+
+
+def test_growth_is_per_doubling() -> None:
+    assert growth([256, 512, 1024], [1.0, 2.0, 4.0]) == pytest.approx(2.0)
+    assert growth([256, 256], [1.0, 2.0]) is None
+
+
+def test_fp64_on_ranks_is_fp64_of_one_call() -> None:
+    """The exact step, put together from ranks, has no error but fp64's own."""
+    mask = longca.masks.causal_document(96, documents=[40, 56])
+    case = Case(96, 96, 2, 1, 16, 16, "fp64", "cpu", partial_backward=True)
+    plan = make_plan(registry.get("magi"), mask, case, 4, None, "torch:chunked")
+    found = errors(RanksStep(plan, make(case, 0), "LHD")(), exact_step(mask, case, 0))
+    assert set(found) == {"out", "lse", "dq", "dk", "dv"}
+    assert max(error.far for error in found.values()) < 100
+
+
+def test_bits_of_one_rank_are_those_of_one_call() -> None:
+    mask, case = longca.masks.causal(64), Case(64, 64, 2, 1, 16, 16, "bf16", "cpu", partial_backward=True)
+    plan = make_plan(registry.get("ring_p2p"), mask, case, 1, None, "torch:chunked")
+    inputs = make(case, 0)
+    alone = one_call("torch:chunked", mask, inputs)
+    assert not any(changed_share(RanksStep(plan, inputs, "LHD")(), alone).values())
+    changed = {name: value.clone() for name, value in alone.items()}
+    changed["dk"][0, 0, 0] += 1
+    assert changed_share(alone, changed)["dk"] == 1 / alone["dk"].numel()
+
+
+def test_a_lower_precision_has_the_same_error_in_its_own_epsilons() -> None:
+    found = longca.numerics("torch:chunked", "causal", 256, "bf16,fp32", **SMALL)
+    bf16, fp32 = found.rows
+    assert 0.1 < bf16["out_far"] < 2  # rounding out is half an epsilon of an element, and elements are larger than their rms
+    assert 1 < fp32["out_far"] < 100  # sums of many terms are rounded too
+    assert found.ok
+
+
+def test_the_table_names_kernels_methods_and_refusals(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = (
+        "--masks causal --seqlens 64,128 --heads 2:1 --head-dim 16 --device cpu --kernels torch:chunked --methods ring_p2p,halo --ranks 2"
+    )
+    assert main(["numerics", *flags.split()]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("1 kernel: 99.9 % of out is within")
+    assert "1 method on up to 2 ranks" in shown
+    assert shown.count("not measured: halo on 2 ranks on causal") == 1
+
+
+@pytest.mark.parametrize("flags", ["--dtypes int8", "--ranks 0 --methods all", "--seqlens 1M", "--masks uniform_block", "--kernels nobody"])
+def test_bad_input_is_one_sentence(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["numerics", "--device", "cpu", *flags.split()]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

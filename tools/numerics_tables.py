@@ -1,0 +1,58 @@
+"""The tables of errors against fp64, from results/cpu/numerics.jsonl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from measured_tables import ROOT
+
+from longca.results.tables import markdown_table
+from longca.text import format_size
+
+NAMES = ("out", "lse", "dq", "dk", "dv")
+RANKS = (2, 8, 64)
+Row = dict[str, Any]
+
+
+@cache
+def rows() -> list[Row]:
+    return [json.loads(line) for line in (ROOT / "results/cpu/numerics.jsonl").read_text().splitlines()]
+
+
+def _largest(found: list[Row], name: str) -> str:
+    values = [row[f"{name}_far"] for row in found if f"{name}_far" in row]
+    return f"{max(values):.2g}" if values else "-"
+
+
+def of_kernels() -> str:
+    """The largest 99.9 % error over the masks, at the shortest and the longest length."""
+    measured = [row for row in rows() if "method" not in row and "refused" not in row]
+    lengths = min(row["seqlen"] for row in measured), max(row["seqlen"] for row in measured)
+    table = []
+    for dtype, kernel in dict.fromkeys((row["dtype"], row["kernel"]) for row in measured):
+        same = [[row for row in measured if (row["dtype"], row["kernel"], row["seqlen"]) == (dtype, kernel, length)] for length in lengths]
+        table.append([kernel, dtype, *(" → ".join(_largest(found, name) for found in same) for name in NAMES)])
+    heads = [f"{name}, {' → '.join(map(format_size, lengths))}" if name == "out" else name for name in NAMES]
+    return markdown_table(["kernel", "dtype", *heads], table)
+
+
+def of_methods() -> str:
+    """The largest ratio to the error of one call over masks, out, dq, dk and dv; and the largest share of elements with other bits."""
+    measured = [row for row in rows() if "method" in row and "refused" not in row]
+    return markdown_table(
+        ["method", *(f"{ranks} ranks" for ranks in RANKS)],
+        [[method, *(_worst(measured, method, ranks) for ranks in RANKS)] for method in dict.fromkeys(row["method"] for row in measured)],
+    )
+
+
+def _worst(measured: list[Row], method: str, ranks: int) -> str:
+    found = [row for row in measured if (row["method"], row["ranks"]) == (method, ranks)]
+    ratios = [row[f"{name}_far"] / row[f"{name}_far_of_one_call"] for row in found for name in NAMES if name != "lse"]
+    changed = [row[f"{name}_changed"] for row in found for name in NAMES if name != "lse"]
+    return f"{max(ratios):.2f} ({max(changed):.0%})" if found else "-"
+
+
+TABLES: dict[str, Callable[[], str]] = {"numerics-kernels": of_kernels, "numerics-methods": of_methods}
