@@ -1,7 +1,7 @@
 """Wrong kernels: a plain attention with one mistake each, and the name that a diagnosis should give to it.
 
-`NAMED` was written before the first hypothesis of `longca.bench.check.mistakes`. `UNKNOWN` are mistakes that no hypothesis is made for:
-of them nothing may be named.
+`NAMED` was written before the first hypothesis of `longca.bench.check.mistakes`, and `FURTHER` after them. `UNKNOWN` are
+mistakes that no hypothesis is made for: of them nothing may be named.
 """
 
 from __future__ import annotations
@@ -87,13 +87,18 @@ class Bug(NamedTuple):
     named: str = ""
     mask: Mask = masks.causal(200)
     dtype: str = "fp32"
+    heads: str = "4:2"
+    head_dim: int = 40
+    scale: float | None = None
+    softcap: float = 0.0
 
     def prepare(self, case: Case) -> Attention:
         return type("Wrong", (Plain,), {self.step: self.replaced})(self.mask, case)
 
     @property
     def case(self) -> Case:
-        return Case(self.mask.seqlen_q, self.mask.seqlen_k, 4, 2, 40, 40, self.dtype)
+        heads, size = map(int, self.heads.split(":")), self.head_dim
+        return Case(self.mask.seqlen_q, self.mask.seqlen_k, *heads, size, size, self.dtype, scale=self.scale, softcap=self.softcap)
 
 
 WINDOW = masks.sliding_window_causal(200, w=24)
@@ -227,6 +232,94 @@ NAMED = {
     "dq_overwritten": Bug("dscores", last_key_tile, "last tile alone"),
     "tiles_unmasked": Bug("see", lambda self, seen: torch.arange(200) // TILE <= torch.arange(200)[:, None] // TILE, "tiles unmasked"),
     "head_size_cut": Bug("scores", cut_scores, "tail of the head size"),
+}  # fmt: skip
+
+
+def without_place(tile: int, place: int) -> Callable[..., Any]:
+    return lambda self, seen: seen & (torch.arange(seen.shape[1]) % tile != place)
+
+
+def times(factor: float) -> Callable[..., Any]:
+    return lambda self, q, k: Plain.scores(self, q, k) * factor
+
+
+def causal_too(self, seen):
+    return seen & (torch.arange(seen.shape[1]) <= torch.arange(len(seen))[:, None] + seen.shape[1] - len(seen))
+
+
+def without_last_tile(self, seen):
+    return seen & (torch.arange(seen.shape[1]) // TILE < edges(seen)[1][:, None] // TILE)
+
+
+def last_tile_alone(self, seen):
+    return seen & (torch.arange(seen.shape[1]) // TILE == edges(seen)[1][:, None] // TILE)
+
+
+def first_tile_alone(self, seen):
+    return seen & (torch.arange(seen.shape[1]) // TILE == edges(seen)[0][:, None] // TILE)
+
+
+def lse_in_two_bases(self, out, lse, q, k, v):
+    largest = Plain.scores(self, q, k).amax(-1)
+    return out, largest + (lse - largest) / math.log(2)
+
+
+def without_rows(rows: slice) -> Callable[..., Any]:
+    """A backward that leaves these rows out of dk and dv."""
+
+    def backward(self, dout, q, k, v, out, lse):
+        dq = Plain.backward(self, dout, q, k, v, out, lse)[0]
+        dout = dout.clone()
+        dout[rows] = 0
+        return dq, *Plain.backward(self, dout, q, k, v, out, lse)[1:]
+
+    return backward
+
+
+def maximum_for_lse(self, dout, q, k, v, out, lse):
+    return Plain.backward(self, dout, q, k, v, out, Plain.scores(self, q, k).amax(-1))
+
+
+def of_other_heads(self, x_HLD):
+    total = torch.zeros(self.case.heads_kv, *x_HLD.shape[1:], dtype=x_HLD.dtype)
+    return total.index_add_(0, torch.arange(self.case.heads_q) % self.case.heads_kv, x_HLD).transpose(0, 1)
+
+
+def capped_scores(self, q, k):
+    return Plain.scores(self, q, k).div(self.case.softcap).tanh().mul(self.case.softcap).masked_fill(~self.visible, -math.inf)
+
+
+LATE = masks.Mask.of(120, 200, [(0, 120, 0, 0, 81, 1)])
+WHOLE_DOCUMENTS = masks.full_document(200, documents=[60, 71, 69])
+SMALL, LONG = masks.causal(257), masks.causal(1021)
+FURTHER = {
+    "last_key_of_96": Bug("see", without_place(96, 95), "last key of a tile missing", masks.causal(400)),
+    "first_key_of_80": Bug("see", without_place(80, 0), "first key of a tile missing", LONG),
+    "only_key_256": Bug("see", lambda self, seen: seen & (torch.arange(257) < 256), "last tile missing", SMALL),
+    "last_tile_missing": Bug("see", without_last_tile, "last tile of a row missing"),
+    "last_tile_alone": Bug("see", last_tile_alone, "last tile alone"),
+    "first_tile_alone": Bug("see", first_tile_alone, "first tile alone", dtype="bf16"),
+    "exp2_for_exp": Bug("scores", times(math.log(2)), "exp2 for exp", SMALL, "bf16", "8:1", 64),
+    "exp_for_exp2": Bug("scores", times(1 / math.log(2)), "exp for exp2", SMALL, "bf16", "4:4", 64),
+    "scale_of_64": Bug("scores", times((40 / 64) ** 0.5), "scale of another head size"),
+    "scale_ignored": Bug("scores", times(40**-0.5 / 0.1), "scale ignored", scale=0.1),
+    "aligned_at_the_first_key": Bug("see", lambda self, seen: torch.ones_like(seen).tril(), "alignment", LATE),
+    "causal_besides": Bug("see", causal_too, "causal besides", WHOLE_DOCUMENTS),
+    "whole_documents": Bug("see", lambda self, seen: torch.from_numpy(WHOLE_DOCUMENTS.dense()), "whole document", DOCUMENTS),
+    "kv_head_0": Bug("head_of", lambda self, heads: heads * 0, "KV head 0", heads="8:4"),
+    "gradients_of_other_heads": Bug("add_heads", of_other_heads, "KV head h % Hkv", heads="8:4"),
+    "last_rows_missing": Bug("backward", without_rows(slice(192, None)), "last rows missing"),
+    "first_rows_missing": Bug("backward", without_rows(slice(0, TILE)), "first rows missing"),
+    "maximum_for_lse": Bug("backward", maximum_for_lse, "lse in the backward", dtype="bf16"),
+    "lse_in_two_bases": Bug("end_forward", lse_in_two_bases, "lse in two bases"),
+    "lse_times_scale": Bug("end_forward", lambda self, out, lse, *_: (out, lse * self.scale), "lse times scale", dtype="bf16"),
+    "lse_zero": Bug("end_forward", lambda self, out, lse, *_: (out, lse * 0), "lse zero"),
+    "softcap_ignored": Bug("scores", Plain.scores, "softcap ignored", softcap=3.0),
+    "slope_of_the_softcap": Bug("scores", capped_scores, "slope of the softcap", softcap=3.0),
+    "tiles_of_48_unmasked": Bug("see", lambda self, seen: torch.arange(200) // 48 <= torch.arange(200)[:, None] // 48, "tiles unmasked"),
+    "dk_cut": Bug("end_backward", lambda self, dq, dk, dv: (dq, dk * (torch.arange(72) < 64), dv), "tail of the head size", head_dim=72),
+    "dv_is_dk": Bug("of_kv", lambda self, dk, dv: Plain.of_kv(self, dk, dk), "dk and dv swapped"),
+    "kv_head_modulo_6": Bug("head_of", lambda self, heads: heads % self.case.heads_kv, "KV head h % Hkv", heads="6:2"),
 }  # fmt: skip
 
 

@@ -93,7 +93,9 @@ def refuse_same_names(place: Any, kind: Any, path: str | Path, what: str) -> Non
 
 
 def _classes(place: Any, kind: Any) -> list[Any]:
-    classes = [place] if isinstance(place, type) else [value for value in vars(place).values() if isinstance(value, type)]
+    values = [place] if isinstance(place, type) else list(vars(place).values())
+    listed = [entry for value in values if isinstance(value, list | tuple) for entry in value]  # as a factory makes them
+    classes = dict.fromkeys(value for value in [*values, *listed] if isinstance(value, type))
     return [defined for defined in classes if issubclass(defined, kind) and (defined is place or defined.__module__ == place.__name__)]
 
 

@@ -39,4 +39,6 @@ def test_the_examples_print_what_the_page_shows(tmp_path: Path, monkeypatch: pyt
     examples, names = BLOCKS.findall(PAGE.read_text()), dict[str, Any]()
     assert len(examples) == PAGE.read_text().count("```python")
     for code, expected in examples:
-        assert shown(last_value(code, names)) == shown(expected), code
+        printed, wanted = shown(last_value(code, names)), shown(expected)
+        cut = [line[: len(right) - 3] + "..." if right.endswith("...") else line for line, right in zip(printed, wanted, strict=True)]
+        assert cut == wanted, code

@@ -33,7 +33,7 @@ def test_a_kernel_stands_against_the_best_other_on_the_masks_they_share() -> Non
     others = [measured("fa4", "x", 250), measured("flex", "x", 100), measured("flex", "long", 50, seqlen=16384)]
     (table,) = tables(results([*mine, *others]), "mine")
     assert table.columns == ["mask", "8K", "16K"]
-    assert table.rows == [["share_question", "200 0.80x of fa4", "oom"], ["causal", "100", ""]]
+    assert table.rows == [["share_question", "200 0.80x of fa4", "oom"], ["causal", "b 100", ""]], "of several variants the best is named"
     assert tables(results(mine), "mine") == []
     assert tables(results([*mine, *others]), "fa4")[0].rows[0] == ["share_question", "250 1.25x of mine", ""]
     (variant,) = tables(results([*mine, *others]), "mine:a")  # against its siblings too

@@ -79,7 +79,11 @@ def test_json_has_one_row_per_finding(capsys):
         (dict(model=torch.nn.Identity(), mask="uniform_block", documents=None, seqlen=128), "block pattern"),
         (dict(model=torch.nn.Identity(), png="x.jpg"), "must end in .png"),
         (dict(model="hf:nothing"), "tiny causal model"),
-        (dict(model=f"{MODELS}:raises"), "no such checkpoint"),
+        (
+            dict(model=f"{MODELS}:raises"),
+            r"rank 0 failed: the model raises RuntimeError: no such checkpoint \(rank_models.py line \d+ in raises",
+        ),
+        (dict(model=lambda ids: ids.nothing), r"the model raises AttributeError: .*nothing' \(test_verb.py line \d+ in <lambda>"),
     ],
 )
 def test_bad_input_is_one_sentence(settings, sentence):

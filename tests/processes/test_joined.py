@@ -1,4 +1,4 @@
-"""Ranks that somebody else started: the first one's side, in a job of one rank. tests/bench/test_cp_joined.py has whole jobs."""
+"""Ranks that somebody else started: the first one's side, in a job of one rank. tests/bench/many_devices/test_joined.py has whole jobs."""
 
 import resource
 from typing import Any

@@ -56,11 +56,14 @@ def test_a_forward_whose_backward_was_mended_replaces_the_one_that_ran_alone(wri
     assert [record.key for record in read(folder)] == ["v1", "v2"]
 
 
+SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "1:1", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd"]
+RUN = ["run", "--kernels", "torch:plain", *SHAPE, "--budget", "0.02", "--device", "cpu"]
+
+
 @pytest.mark.usefixtures("in_process")
 def test_going_back_to_an_older_version_makes_it_count_again(tmp_path: Path) -> None:
     """Its record is there, so it is not measured; yet a report must show what this run says."""
-    shape = ["--masks", "causal", "--seqlens", "64", "--heads", "1:1", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd"]
-    run = ["run", "--kernels", "torch:plain", *shape, "--budget", "0.02", "--device", "cpu", "--out", str(tmp_path)]
+    run = [*RUN, "--out", str(tmp_path)]
     assert main(run) == 0
     (first,) = read(tmp_path)
     path = tmp_path / "results.jsonl"
@@ -71,6 +74,22 @@ def test_going_back_to_an_older_version_makes_it_count_again(tmp_path: Path) -> 
         assert main(run) == 0
         assert read(tmp_path) == [first]
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3, "once is enough"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_run_sees_a_record_of_another_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its work, its speed and its pairs agree with each other, and masks.jsonl has twice as many pairs."""
+    assert main([*RUN, "--out", str(tmp_path)]) == 0
+    path = tmp_path / "results.jsonl"
+    record = json.loads(path.read_text())
+    record["flops"] //= 2
+    record["built"]["area"] //= 2
+    record["timed"]["tflops"] /= 2
+    path.write_text(json.dumps(record) + "\n")
+    assert main([*RUN, "--out", str(tmp_path)]) == 0
+    assert "1 cell: 1 doubtful; written to" in capsys.readouterr().out
+    assert main([*RUN, "--retry", "failed", "--out", str(tmp_path)]) == 0
+    assert [one.status for one in read(tmp_path)] == ["ok"]
 
 
 def test_what_differs_in_anything_that_is_asked_for_stays(write: Write) -> None:

@@ -14,7 +14,7 @@ from longca import devices
 from longca.bench.clock.telemetry import LEAST_S
 from longca.bench.plan import suite as suites
 from longca.bench.plan.plugins import load_masks
-from longca.bench.plan.request import Number, Request, Texts, check_suite, suite_of
+from longca.bench.plan.request import Number, Request, Texts, check_suite, refuse_no_ranks, suite_of
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput, Unavailable, unknown
 from longca.masks import has_blocks
@@ -28,7 +28,6 @@ SHAPES: dict[str, dict[str, Any]] = {  # of `verify`, and of `run` without a sui
 }
 FLAGS = {"params": "--set", "documents": "--lengths", "options": "--option"}  # of fields whose flag has another name
 MOST_S = 1e7  # four months
-MOST_RANKS = 1 << 20
 DEVICES = ("cpu", "cuda")
 LEVELS = ("kernel", "cp")
 
@@ -102,9 +101,7 @@ def _refuse_values(request: RunRequest) -> None:
             raise unknown(name, str(value), list(known))
     if request.shard is not None and not isinstance(request.shard, str):
         raise BadInput(f"{request.shard!r} is not a shard; write one such as '3/8', from '1/8' to '8/8'.")
-    ranks = request.nproc
-    if ranks is not None and not (isinstance(ranks, int) and 1 <= ranks <= MOST_RANKS):
-        raise BadInput(f"--nproc must be 1 rank or more, not {ranks}; leave it out for one per GPU.")
+    refuse_no_ranks(request.nproc)
     for name in ("budget", "energy", "deadline", "stop_after"):
         refuse_no_seconds(name, getattr(request, name))
 

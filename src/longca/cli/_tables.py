@@ -18,7 +18,7 @@ NARROWEST = 18
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from longca.results.tables import plain_table
 
-    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    cells = [list(map(printable, map(str, row))) for row in rows]
     if sys.stdout.isatty():
         _draw(columns, cells, [max(map(len, column)) for column in zip(columns, *cells, strict=True)])
     else:

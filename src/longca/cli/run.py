@@ -44,7 +44,9 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         "default without a suite: the twelve masks, forward and backward; with --methods 1K tokens, 64:8 heads of 128 and bf16",
     )
     here = "all: every kernel that runs here, the default with --plugin"
-    what.add_argument("--kernels", metavar="A,B", help=f"names or name:variant; {here}; needed without a suite or a plugin")
+    what.add_argument(
+        "--kernels", metavar="A,B", help=f"names, name:variant, or name:* for all variants; {here}; needed without a suite or a plugin"
+    )
     what.add_argument(
         "--masks",
         metavar="A,B",

@@ -25,6 +25,7 @@ class Position:
     own: Standing | None
     other: Standing | None
     out: tuple[Out, ...]  # of its variants
+    variants: int = 1  # that were measured
 
     @property
     def ratio(self) -> float | None:
@@ -32,10 +33,12 @@ class Position:
         return self.own.tflops / self.other.tflops if self.own and self.other else None
 
     def text(self, unit: SpeedUnit) -> str:
-        """Returns its speed and the ratio to the best other, or its statuses if it has no speed. `~` follows what is noisy."""
+        """Returns the best of several variants, its speed and the ratio to the best other, or its statuses if it has no speed. `~` follows
+        what is noisy."""
         if self.own is None:
             return ", ".join(dict.fromkeys(out.status for out in self.out))
-        speed = unit.text(self.own.tflops, self.own.noisy)
+        variant = f"{self.own.line.partition(':')[2]} " if self.variants > 1 else ""
+        speed = variant + unit.text(self.own.tflops, self.own.noisy)
         if self.other is None:
             return speed
         noise = "~" if self.own.noisy or self.other.noisy else ""
@@ -55,6 +58,7 @@ def _position(kernel: str, group: Group) -> Position:
         next((standing for standing in ranking.standings if standing.line in own), None),
         next((standing for standing in ranking.standings if standing.line not in own), None),
         tuple(out for out in ranking.out if out.line in own),
+        len(own),
     )
 
 

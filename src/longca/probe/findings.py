@@ -12,6 +12,7 @@ from longca.probe.expected import Bools, Ints, Setting, direct, mistakes, reach
 from longca.probe.losses import EXPECTED, loss_mistakes
 from longca.probe.reading import Floats, Reading
 
+FP32_LOSS = 2.0**-17  # frameworks compute a loss in fp32 also where outputs are fp64
 SURE = 16  # times the largest change that rounding explains
 LEAK, BLIND, RANKS, POSITIONS, LOSS, SINKS = "leak", "blind", "ranks", "positions", "loss", "sinks"
 
@@ -144,7 +145,7 @@ def loss(setting: Setting, reading: Reading, ids: NDArray[np.int64], logits: Flo
     expected = known[0][1]
 
     def fits(value: float) -> bool:
-        return abs(value - reported) <= _rounding(reading) * max(1.0, abs(value))
+        return abs(value - reported) <= max(_rounding(reading), FP32_LOSS) * max(1.0, abs(value))
 
     if fits(expected):
         return []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from longca.errors import BadInput
+from longca.errors import BadInput, LongcaError
 from longca.masks import Mask
 from longca.plugins import import_file
 from longca.probe import findings as facts
@@ -17,8 +20,11 @@ from longca.probe.expected import Bools, Ints, Setting, direct, probed_tokens, r
 from longca.probe.findings import Finding
 from longca.probe.reading import Floats, Model, Reading, join, read
 from longca.processes.pool import Pool
+from longca.processes.ranks import RankFailed
+from longca.text import plural, short
 
 LONGEST = 2048  # tokens: every pair of them is looked at
+PACKAGE, MOST_FRAMES = str(Path(__file__).parents[1]), 3
 JOB_S = 300.0  # for all runs of the model on all ranks
 
 
@@ -42,8 +48,13 @@ def probe_ranks(factory: str, masks: Sequence[Mask], ranks: Sequence[int], vocab
     for count in ranks:
         owner = np.arange(masks[0].seqlen_q) * count // masks[0].seqlen_q
         args = question(masks, owner, vocab, probes, seed)
-        with Pool(count) as pool:
-            answers = pool.run("longca.probe.probe:read_on_rank", {"factory": factory, **args}, JOB_S)
+        try:
+            with Pool(count) as pool:
+                answers = pool.run("longca.probe.probe:read_on_rank", {"factory": factory, **args}, JOB_S)
+        except RankFailed as failure:
+            if failure.kind != "error":
+                raise
+            raise BadInput(f"with {plural(count, 'rank')}, rank {failure.rank} {failure.message}") from failure
         parts = [_reading(answer) for answer in answers]
         probed, together = examine(masks, parts, args, alone)
         alone = together if count == 1 else alone
@@ -58,7 +69,8 @@ def probe_model(model: Model, masks: Sequence[Mask], vocab: int, probes: int, se
     ranks = torch.distributed.get_world_size() if distributed else 1
     owner = np.arange(masks[0].seqlen_q) * ranks // masks[0].seqlen_q
     args = question(masks, owner, vocab, probes, seed)
-    part = read(model, torch.tensor(args["ids"]), args["probes"], args["rows"], vocab)
+    with told():
+        part = read(model, torch.tensor(args["ids"]), args["probes"], args["rows"], vocab)
     parts = [part]
     if ranks > 1:
         gathered: list[Any] = [None] * ranks
@@ -69,7 +81,27 @@ def probe_model(model: Model, masks: Sequence[Mask], vocab: int, probes: int, se
 
 def read_on_rank(comm: Any, factory: str, ids: list[int], probes: list[int], rows: list[int], vocab: int) -> dict[str, Any]:
     """The job of a rank in a pool."""
-    return read(made(factory), torch.tensor(ids), probes, rows, vocab).plain()
+    with told():
+        return read(made(factory), torch.tensor(ids), probes, rows, vocab).plain()
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Makes one sentence of what a user's model raises, with the last lines of the user's code."""
+    try:
+        yield
+    except LongcaError:
+        raise
+    except Exception as error:
+        raise BadInput(f"the model raises {short(f'{type(error).__name__}: {error}'.rstrip('.'))} ({_place(error)}).") from error
+
+
+def _place(error: BaseException) -> str:
+    """The last frames that are neither LongCA's nor an installed package's; the very last one where there are none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(PACKAGE)]
+    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
+    named = [f"{Path(frame.filename).name} line {frame.lineno} in {frame.name}" for frame in (own or frames)[-MOST_FRAMES:]]
+    return ", ".join(named) or "no frame of it is known"
 
 
 def made(factory: str) -> Model:

@@ -12,14 +12,15 @@ from longca.results.export import NOISY, speed_tables
 from longca.results.groups import Group, Groups
 from longca.results.naming import Row, Setting
 from longca.results.points import MEMORY, grouped, point, timed_lines
-from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
+from longca.results.problem import Pass
+from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL, Ranking
 from longca.results.reading import Results
-from longca.results.record import Environment, Status
+from longca.results.record import Environment, Record, Status
 from longca.results.reproduce import command
 from longca.results.shares import counted, is_wrong, worst_error
 from longca.results.statuses import explaining, why
-from longca.results.summary import Headline, counts, headline_table, headlines
-from longca.results.tables import Table, code_block, escape_markdown, format_figure, format_share, markdown_section
+from longca.results.summary import counts
+from longca.results.tables import SpeedUnit, Table, code_block, escape_markdown, format_figure, format_share, markdown_section, speed_unit
 from longca.text import format_size
 
 HEADLINES = (
@@ -57,22 +58,60 @@ def _environment(name: str, environment: Environment) -> str:
     )
 
 
-def _headlines(setting: Setting, lines: Sequence[Headline], results: Results) -> list[str]:
-    """The table, and the commands behind its rows."""
-    if not lines:
+def headlines(groups: Groups) -> list[Group]:
+    """Per mask and pass the contest at the longest length at which kernels can be compared; masks in the order of the journal. What was
+    simulated is never compared with what was measured."""
+    lengths = grouped(groups.measured, lambda group: group.contest._replace(seqlen=0)).values()
+    ranked = [several for own in lengths if (several := [group for group in own if group.ranking.best])]
+    longest = [max(several, key=lambda group: group.contest.seqlen) for several in ranked]
+    panels, passes = list(dict.fromkeys(group.first.panel for group in longest)), list(Pass)
+    return sorted(longest, key=lambda group: (panels.index(group.first.panel), passes.index(group.contest.pass_)))
+
+
+def _headlines(setting: Setting, groups: Sequence[Group], results: Results) -> list[str]:
+    """The table, with speeds in the unit that fits all of them, and the commands behind its rows."""
+    if not groups:
         return []
+    unit = speed_unit(group.ranking.standings[0].tflops for group in groups)
+    columns = ["mask", "pass", "length", "fastest", unit.name, "of peak", "ahead of"]
     text = []
-    for line in lines:
-        commands = _commands(line, results)
-        title = f"{line.panel}, {line.contest.pass_}: {line.best.line}"
+    for group in groups:
+        best = group.ranking.standings[0]
+        commands = _commands(best.records, results)
+        title = f"{group.first.panel}, {group.contest.pass_}: {best.line}"
         text += [f"# {' '.join(title.split())}", *commands] if commands else []
-    table = markdown_section(headline_table(setting.title, lines))
+    table = markdown_section(Table(setting.title, columns, [headline(group, unit) for group in groups]))
     return [table, *([code_block("\n".join(text))] if text else [])]
 
 
-def _commands(line: Headline, results: Results) -> list[str]:
-    """The commands that measure the best kernel again: one for all seeds, but one for each list of documents that was given."""
-    records = line.best.records
+def headline(group: Group, unit: SpeedUnit) -> list[str]:
+    """The best kernel of a contest and all that are as fast, its speed (of several masks all work over all time, and the range), its share
+    of the peak, and how far ahead of the next one it is."""
+    ranking, best = group.ranking, group.ranking.standings[0]
+    length = format_size(group.contest.seqlen) + (f" (as {group.same})" if group.same else "")
+    low, high = map(unit.text, best.speeds)
+    speed = unit.text(best.tflops) + (f" ({low} to {high})" if len(best.figures) > 1 else "")
+    peak = "" if (share := best.whole.mfu) is None else f"{100 * share:.0f} %"
+    return [group.first.panel, group.contest.pass_.value, length, _fastest(ranking), speed, peak, _ahead(ranking)]
+
+
+def _fastest(ranking: Ranking) -> str:
+    names = ", ".join(standing.title for standing in ranking.equals)
+    if len(ranking.equals) == 1:
+        return names
+    close = all(standing.against_best * (1 + PRACTICAL) >= 1 for standing in ranking.equals)
+    return f"{names} {f'within {100 * PRACTICAL:.0f} %' if close else 'within their spreads'}"
+
+
+def _ahead(ranking: Ranking) -> str:
+    if ranking.next is None:
+        return "no other" if len(ranking.standings) > 1 else "the only one"
+    times = 1 / ranking.next.against_best
+    return f"{times:.{3 if times < 1.1 else 2}f}× {ranking.next.title}"  # 1.03 would look like 3 %
+
+
+def _commands(records: Sequence[Record], results: Results) -> list[str]:
+    """The commands that measure these records again: one for all seeds, but one for each list of documents that was given."""
     seeds = sorted({record.problem.seed for record in records})
     commands = (command(record, results.environment(record), results.masks, seeds) for record in records)
     return [text for text in dict.fromkeys(commands) if text]

@@ -20,7 +20,7 @@ from longca.results.points import grouped
 from longca.results.problem import TENSORS
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
-from longca.results.roofline import of_record
+from longca.results.roofline import bandwidth_of, of_record
 from longca.results.summary import typical_speeds
 from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
@@ -86,8 +86,7 @@ def _text(value: str) -> str:
 def _roofline(record: Record, results: Results) -> dict[str, Any]:
     """The bytes that the pass moves at least, per second in GB, and the least time that the device allows; None over several ranks."""
     limit = of_record(record, results)
-    rate = None if limit is None or record.timed is None else limit.bytes / record.timed.median / 1e6
-    return {"bytes": limit and limit.bytes, "gb_s": rate, "limit_ms": limit and limit.limit_ms}
+    return {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
 
 
 def _of(part: object, *names: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import msgspec
 from msgspec.structs import asdict
@@ -17,7 +17,7 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
 from longca.masks.by_name import words_in
-from longca.results.problem import Pass, Problem
+from longca.results.problem import Operator, Pass, Problem
 from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Masks, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
@@ -46,9 +46,15 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
         words += ["--workload", STEP]
     else:
         words += _mask_options(problem, seeds or (problem.seed,))
-    words += [*shape_options(asdict(problem)), "--passes", _passes(record)]
+    words += [*_shape_words(problem.operator), "--passes", _passes(record)]
     words += ["--deterministic"] if problem.deterministic else []
     return before + shlex.join([*words, *_conditions(record, environment)])
+
+
+@cache
+def _shape_words(operator: Operator) -> list[str]:
+    """The options of an operator; a journal has few."""
+    return shape_options(asdict(operator))
 
 
 def commands(records: Iterable[Record], results: Results) -> list[str]:

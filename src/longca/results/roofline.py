@@ -67,14 +67,26 @@ def of_record(record: Record, results: Results) -> Roofline | None:
     entry = results.masks.get((built.digest, problem.mask))
     if record.split is not None or entry is None:
         return None
-    sizes = problem.head_dim, problem.head_dim_v
-    case = Case(built.seqlen_q, built.seqlen_k, problem.heads_q, problem.heads_kv, *sizes, problem.dtype)
+    sizes, case = (problem.head_dim, problem.head_dim_v), _case(record)
     pairs = record.flops // flops_of(1, *sizes, problem.pass_)
     parts = []
     for part in problem.pass_.parts:
         share = stored_share(entry, tile_rows(part, problem.heads_q, problem.heads_kv)) or 1.0
         parts.append(_roofline(flops_of(pairs, *sizes, part), share, case, part, device))
     return _joined(parts)
+
+
+def bandwidth_of(record: Record) -> float | None:
+    """The bytes that a pass moves at least, per second, in GB; None over several ranks, or without a time."""
+    if record.split is not None or record.timed is None:
+        return None
+    return traffic(_case(record), record.problem.pass_) / record.timed.median / 1e6
+
+
+def _case(record: Record) -> Case:
+    problem, built = record.problem, record.built
+    sizes = problem.head_dim, problem.head_dim_v
+    return Case(built.seqlen_q, built.seqlen_k, problem.heads_q, problem.heads_kv, *sizes, problem.dtype)
 
 
 def _joined(parts: Sequence[Roofline]) -> Roofline:

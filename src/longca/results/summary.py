@@ -5,90 +5,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from msgspec import Struct
 
-from longca.results.groups import Group, Groups
-from longca.results.naming import Contest, Row
+from longca.results.groups import Group
+from longca.results.naming import Row
 from longca.results.points import grouped
 from longca.results.problem import Pass
-from longca.results.ranking import PRACTICAL, Ranking, Standing
+from longca.results.ranking import Ranking
 from longca.results.record import Record, Status
 from longca.results.statuses import WORDS
-from longca.results.tables import SpeedUnit, Table, speed_unit
+from longca.results.tables import SpeedUnit
 from longca.text import format_size, part_of, printable
 
 _NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The ranking at the longest length of one mask and pass at which kernels can be compared."""
-
-    contest: Contest
-    panel: str
-    same: str | None
-    ranking: Ranking
-
-    @property
-    def best(self) -> Standing:
-        return self.ranking.standings[0]
-
-    @property
-    def length(self) -> str:
-        return format_size(self.contest.seqlen) + (f" (as {self.same})" if self.same else "")
-
-    @property
-    def fastest(self) -> str:
-        """The best, and all that are as fast."""
-        equals = self.ranking.equals
-        names = ", ".join(standing.title for standing in equals)
-        if len(equals) == 1:
-            return names
-        close = all(standing.against_best * (1 + PRACTICAL) >= 1 for standing in equals)
-        return f"{names} {f'within {100 * PRACTICAL:.0f} %' if close else 'within their spreads'}"
-
-    @property
-    def ahead(self) -> str:
-        """How far ahead of the next one the best is."""
-        behind = self.ranking.next
-        if behind is None:
-            return "no other" if len(self.ranking.standings) > 1 else "the only one"
-        times = 1 / behind.against_best
-        return f"{times:.{3 if times < 1.1 else 2}f}× {behind.title}"  # 1.03 would look like 3 %
-
-    def cells(self, unit: SpeedUnit) -> list[str]:
-        """Returns the row of a headline table, with the speed in this unit."""
-        peak = "" if (share := self.best.whole.mfu) is None else f"{100 * share:.0f} %"
-        return [self.panel, self.contest.pass_.value, self.length, self.fastest, self._speed(unit), peak, self.ahead]
-
-    def _speed(self, unit: SpeedUnit) -> str:
-        """The speed of the best; of several masks all work over all time, and the range."""
-        low, high = map(unit.text, self.best.speeds)
-        return unit.text(self.best.tflops) + (f" ({low} to {high})" if len(self.best.figures) > 1 else "")
-
-
-def headline_table(title: str, lines: Sequence[Headline]) -> Table:
-    """Returns a row per headline, with speeds in the unit that fits all of them."""
-    unit = speed_unit(line.best.tflops for line in lines)
-    return Table(title, ["mask", "pass", "length", "fastest", unit.name, "of peak", "ahead of"], [line.cells(unit) for line in lines])
-
-
-def headlines(groups: Groups) -> list[Headline]:
-    """Per mask and pass; masks in the order of the journal. What was simulated is never compared with what was measured."""
-    lengths = grouped(groups.measured, lambda group: group.contest._replace(seqlen=0))
-    best = [line for own in lengths.values() if (line := _headline(own))]
-    order = {panel: number for number, panel in enumerate(dict.fromkeys((line.contest.setting, line.panel) for line in best))}
-    passes = list(Pass)
-    return sorted(best, key=lambda line: (order[line.contest.setting, line.panel], passes.index(line.contest.pass_)))
-
-
-def _headline(groups: Sequence[Group]) -> Headline | None:
-    ranked = [group for group in groups if group.ranking.best]
-    longest = max(ranked, key=lambda group: group.contest.seqlen, default=None)
-    return Headline(longest.contest, longest.first.panel, longest.same, longest.ranking) if longest else None
 
 
 def typical_speeds(group: Group, unit: SpeedUnit) -> dict[str, str]:

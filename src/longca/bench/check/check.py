@@ -146,7 +146,7 @@ def check_subject(
 def _diagnosis(reference: Reference, case: Case, tensors: Tensors, inputs: Inputs, data_set: str, verdict: Verdict) -> Diagnosis | None:
     """The diagnosis of the first wrong tensor; None where it has no finite error, or there is no memory for it."""
     name = first_wrong([name for name, error in verdict.errors.items() if not error.ok])
-    if not name or verdict.problems:
+    if not name or (verdict.problems and not verdict.blamed):  # results of calls that do more than to compute wrong numbers
         return None
     try:
         return diagnose(name, tensors[name], inputs, reference, data_set, case)

@@ -1,24 +1,28 @@
 """The diagnosis of a wrong tensor: which known mistake gives just these numbers.
 
-Some wrong tokens are computed in fp64 under each mistake (`mistakes`). A mistake is named only where nearly all of them agree with it; of
-others nothing is said. Nothing here runs for a kernel that is right.
+Some wrong tokens, and some right ones, are computed in fp64 under each mistake (`mistakes`, `mask_mistakes`). A mistake is named only
+where nearly all wrong tokens agree with it. Of several, the one that agrees with more of the right tokens is named. Nothing here runs for
+a kernel that is right.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
-from longca.bench.check.mistakes import FORWARD, KEYS, MISTAKES, ROWS, Sample
-from longca.bench.check.reference import Reference
+from longca.bench.check import mask_mistakes, mistakes  # noqa: F401  they add themselves to MISTAKES
+from longca.bench.check.reference import Reference, Values
+from longca.bench.check.sample import FORWARD, KEYS, MISTAKES, ROWS, OfHeads, Sample
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
 
-MOST_TOKENS, MOST_HEADS, MOST_KV_HEADS, MOST_ROWS = 32, 4, 2, 2048
+MOST_TOKENS, MOST_RIGHT, MOST_HEADS, MOST_KV_HEADS, MOST_ROWS = 32, 16, 4, 2, 2048
 FITS, OF_ERROR = 0.95, 0.02  # the share of wrong tokens that a mistake must give, and how far it may be off, of the error that it explains
 LEAST = {"lse": 4}  # wrong tokens: a single number of each may agree by chance
+LOCAL = ("zero", "factor", "lse zero", "lse offset")  # that are facts about the wrong tokens
 NOTHING_FITS = "no known mistake fits"
 
 
@@ -30,10 +34,12 @@ class Diagnosis:
     name: str = ""
     words: str = NOTHING_FITS
     share: float = 0.0
+    of_right: float = -1.0  # the share of right tokens that it leaves right
 
     @property
     def sentence(self) -> str:
-        return f"{self.tensor} fits a known mistake: {self.words}" if self.name else self.words
+        only = "" if self.of_right >= FITS or self.name in LOCAL else ", in these tokens only"
+        return f"{self.tensor} fits a known mistake{only}: {self.words}" if self.name else self.words
 
 
 def diagnose(
@@ -56,11 +62,14 @@ def diagnose(
         return None
     heads = _some(is_wrong.any(1).nonzero().flatten(), MOST_HEADS if of_rows else MOST_KV_HEADS)
     heads = heads[:1] if reference.mask.heads > 1 else heads
-    tokens = _some(is_wrong[heads].any(0).nonzero().flatten(), MOST_TOKENS)
+    wrong_tokens = is_wrong[heads].any(0)
+    chosen = _some(wrong_tokens.nonzero().flatten(), MOST_TOKENS), _some((~wrong_tokens).nonzero().flatten(), MOST_RIGHT)
+    tokens = torch.cat(chosen).sort().values
     picked = (heads[:, None], tokens)
     query_heads = heads if of_rows else (heads[:, None] * case.group + torch.arange(case.group, device=heads.device)).flatten()
-    sample = _sample(wrong, got_HTD[picked], right_HTD[picked], tokens, query_heads, inputs, reference, data_set, case)
-    return None if sample is None else _best(sample, is_wrong[picked], tolerance[picked])
+    of_tokens = got_HTD[picked], right_HTD[picked], is_wrong[picked]
+    sample = _sample(wrong, *of_tokens, tokens, query_heads, inputs, reference, data_set, case)
+    return None if sample is None else _best(sample, tolerance[picked])
 
 
 def _some(numbers: torch.Tensor, most: int) -> torch.Tensor:
@@ -70,7 +79,7 @@ def _some(numbers: torch.Tensor, most: int) -> torch.Tensor:
 
 
 def _sample(
-    wrong: str, got: torch.Tensor, right: torch.Tensor, tokens: torch.Tensor, heads: torch.Tensor,
+    wrong: str, got: torch.Tensor, right: torch.Tensor, is_wrong: torch.Tensor, tokens: torch.Tensor, heads: torch.Tensor,
     inputs: Inputs, reference: Reference, data_set: str, case: Case,
 ) -> Sample | None:  # fmt: skip
     """None where dk or dv come from more rows than are worth it."""
@@ -82,24 +91,34 @@ def _sample(
         if len(places) > MOST_ROWS:
             return None
     rows = torch.from_numpy(sampled.rows).to(case.device)[places]
-    q, dout = (x[rows][:, heads].transpose(0, 1).double() for x in (inputs.q, inputs.dout))
-    out, lse = values["out"][places][:, heads].transpose(0, 1).double(), values["lse"][heads][:, places].double()
+    take = partial(_of_heads, inputs, values, rows, places)
     k, v = (x[keys].double() for x in (inputs.k, inputs.v))
     assert reference.mask is not None
-    return Sample(wrong, case, reference.mask, rows, keys, heads, q, dout, k, v, out, lse, got, right)
+    return Sample(wrong, case, reference.mask, rows, keys, heads, k=k, v=v, take=take, got=got, right=right, wrong=is_wrong, of=take(heads))
 
 
-def _best(s: Sample, is_wrong: torch.Tensor, tolerance: torch.Tensor) -> Diagnosis:
+def _of_heads(inputs: Inputs, values: Values, rows: torch.Tensor, places: torch.Tensor, heads: torch.Tensor) -> OfHeads:
+    """q, dout, out and lse of some query heads in these rows, which are at these places of the reference."""
+    q, dout, out = (x[:, heads].transpose(0, 1).double() for x in (inputs.q[rows], inputs.dout[rows], values["out"][places]))
+    return OfHeads(q, dout, out, values["lse"][heads][:, places].double())
+
+
+def _best(s: Sample, tolerance: torch.Tensor) -> Diagnosis:
     best = Diagnosis(s.tensor)
     size = _rms(s.right).clamp_min(1e-300)
     for tensors, find in MISTAKES:
         for form in find(s) if s.tensor in tensors else ():
             larger = (_rms(form.tensor) / size).nan_to_num(0.0, 0.0, 0.0).clamp(1.0, 1e6)
             fits = _rms(s.got - form.tensor) <= tolerance * larger + OF_ERROR * _rms(form.tensor - s.right).nan_to_num(0.0, 0.0, 0.0)
-            share = float(fits[is_wrong].double().mean())
-            if share >= FITS and share > best.share:
-                best = Diagnosis(s.tensor, form.name, form.words, share)
+            fits |= ~s.got.isfinite().all(-1) & ~form.tensor.isfinite().all(-1)
+            share, of_right = float(fits[s.wrong].double().mean()), _share(fits[~s.wrong])
+            if share >= FITS and (of_right, share) > (best.of_right, best.share):
+                best = Diagnosis(s.tensor, form.name, form.words, share, of_right)
     return best
+
+
+def _share(fits: torch.Tensor) -> float:
+    return float(fits.double().mean()) if fits.numel() else 1.0
 
 
 def _rms(x: torch.Tensor) -> torch.Tensor:

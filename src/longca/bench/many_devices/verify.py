@@ -21,11 +21,11 @@ from longca.bench.one_device.verify import FAILED, Finding, finding, make_step
 from longca.bench.plan.cells import mask_of, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.plugins import load_masks
-from longca.bench.plan.request import Request, Texts, refuse_several_values, suite_of
+from longca.bench.plan.request import Request, Texts, refuse_no_ranks, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite, check
 from longca.bench.plan.workload import Step
 from longca.bench.run.retry import outcomes, say_nothing
-from longca.errors import BadInput, LongcaError
+from longca.errors import LongcaError
 from longca.parallel.grid import default_windows, divisors
 from longca.processes.ranks import RankFailed
 from longca.results.problem import Pass
@@ -89,8 +89,7 @@ class CpFinding(Finding):
 
 def make_level(request: CpRequest) -> ManyDevices:
     """The level with every method of LongCA and all peers that are installed, or the named ones."""
-    if request.nproc is not None and (not isinstance(request.nproc, int) or request.nproc < 1):
-        raise BadInput(f"--nproc must be 1 rank or more, not {request.nproc}.")
+    refuse_no_ranks(request.nproc)
     devices.require(request.on)
     if request.on == "cuda":
         keep_on_disk()

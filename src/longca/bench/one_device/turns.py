@@ -1,7 +1,7 @@
 """Two kernels timed in turns, each in a worker that keeps it prepared, so that what disturbs the machine disturbs both.
 
-Processes of the same code differ, by how memory lies: on a CPU by 4 % for a kernel with large temporaries, and by 40 % where malloc gives
-memory back in one and not in the other. So turns are taken in rounds, each with new processes, and a round counts as one observation.
+Processes of the same code differ: on a CPU, a kernel with large temporary tensors was slower in some processes than in others, from start
+to end. So turns are taken in rounds, each with new processes, and a round counts as one observation.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def unchecked(findings: Sequence[Finding], named: Sequence[str]) -> str:
     if not checked:
         return "nothing was checked: no kernel supports any of this here."
     known = checked | {kernel.partition(":")[0] for kernel in checked}
-    if missing := [label for label in named if label not in known and label != "all"]:
+    if missing := [label for label in named if label.removesuffix(":*") not in known and label != "all"]:
         return f"no case of {' and '.join(missing)} was checked (the reason is above); remove it from --kernels, or fix the reason."
     return ""
 

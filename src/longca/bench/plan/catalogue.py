@@ -19,6 +19,8 @@ from longca.masks import AnyMask, own
 from longca.results.problem import Pass, Problem
 from longca.results.settings import SAMPLE_LENGTH
 
+EVERY = ":*"  # behind the name of a kernel: all its variants
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -86,6 +88,8 @@ def make_catalogue(suite: Suite, offered: Mapping[str, Entry], device: str, only
     for label in suite.kernels:
         if label == "all":
             _add_all(catalogue, suite, device)
+        elif label.endswith(EVERY):
+            catalogue.add(*(_named(each, offered) for each in _variants(label.removesuffix(EVERY), offered)))
         else:
             catalogue.add(_named(label, offered))
     if not only_named:
@@ -96,6 +100,11 @@ def make_catalogue(suite: Suite, offered: Mapping[str, Entry], device: str, only
         if label not in catalogue.entries:
             catalogue.add(replace(_named(label, offered), dense_only=True))
     return catalogue
+
+
+def _variants(name: str, offered: Mapping[str, Entry]) -> list[str]:
+    """The labels of all variants of a kernel."""
+    return [label for label, entry in offered.items() if entry.name == name] or registry.labels(_named(name, offered).name)
 
 
 def _named(label: str, offered: Mapping[str, Entry]) -> Entry:

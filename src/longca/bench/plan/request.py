@@ -24,6 +24,7 @@ Texts = str | int | Iterable[Any]  # one entry, or several; a text may hold seve
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "methods")
 VALUES = ("distribution", "packing", "deterministic", "nproc", "grid", "source", "softcap", "sinks", "scale")
 DIGITS = 18  # of a seed
+MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +127,11 @@ def refuse_several_values(params: Mapping[str, Any] | None) -> None:
         if len(values) > 1:
             given = ",".join(map(str, values))
             raise BadInput(f"verify takes one value per parameter, not {name}={given}; run it once per value, or use `longca run`.")
+
+
+def refuse_no_ranks(ranks: object) -> None:
+    if ranks is not None and not (isinstance(ranks, int) and 1 <= ranks <= MOST_RANKS):
+        raise BadInput(f"--nproc must be 1 rank or more, not {ranks}; leave it out for one per GPU.")
 
 
 def document_lengths(value: str | os.PathLike[str] | Iterable[int] | None) -> str | tuple[int, ...] | None:

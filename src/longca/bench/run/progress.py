@@ -11,6 +11,7 @@ from longca.bench.plan.cells import Planned
 from longca.bench.plan.jobs import Job
 from longca.results.naming import mask_title
 from longca.results.record import NEVER_RAN, Record
+from longca.results.roofline import bandwidth_of
 from longca.results.tables import speed_unit
 from longca.text import format_duration, format_size, in_notebook, short, write_over
 
@@ -43,12 +44,14 @@ class TimeLeft:
 
 
 def result(record: Record) -> str:
-    """Returns the time and speed of a record (`~`: noisy), or its status and reason."""
+    """Returns the time, speed (`~`: noisy) and bandwidth of a record, or its status and reason."""
     if not record.ok:
         return f"{record.status}: {record.reason}"
     unit = speed_unit([record.speed])
     speed = f"{unit.text(record.speed, bool(record.noisy))} {unit.name}"
-    return f"{record.times.median:.4g} ms  {speed}{'  (host_bound)' if record.times.host_bound else ''}"
+    rate = bandwidth_of(record)
+    moved = "" if rate is None else f"  {rate:.3g} GB/s"
+    return f"{record.times.median:.4g} ms  {speed}{moved}{'  (host_bound)' if record.times.host_bound else ''}"
 
 
 class Silent:
