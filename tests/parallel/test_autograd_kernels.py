@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from longca.errors import Refused
+from longca.kernels import discovery
 from longca.kernels import registry as kernels
 from longca.masks import Mask
 from longca.parallel import registry as methods
@@ -48,7 +49,7 @@ def one_way(q, k, v, mask, scale):
 
 @pytest.fixture
 def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(kernels, "_plugins", {})
+    monkeypatch.setattr(discovery, "_plugins", {})
     file = tmp_path / "functions.py"
     file.write_text(FUNCTIONS)
     kernels.load_plugin(file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ MOST_BYTES = 4 << 30  # a larger one is computed by every worker
 KINDS = ("values", "rounding")
 POINTS = tuple(field.name for field in fields(SampledRows))
 HERE = Path(__file__).parent
+LOADING = threading.Lock()  # numpy parses the header of a file with `ast`, which fails now and then in two threads at once (Python 3.11)
 MADE_BY = of_texts([HERE / "sampled_rows.py", HERE / "reference.py", Path(inputs.__file__)])  # other code makes other references
 
 
@@ -42,7 +44,8 @@ class ReferenceStore:
             self.forget()
             path = None if cache is None else cache / name
             if path is not None and path.exists():
-                self._held = replace(load(path, case, ranks), mask=mask)
+                with LOADING:
+                    self._held = replace(load(path, case, ranks), mask=mask)
             else:
                 self._held = reference(mask, case, seed, ranks)
                 if path is not None:
