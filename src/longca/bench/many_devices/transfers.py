@@ -107,7 +107,7 @@ def sample(comm: Comm, op: str, members: list[int], sizes: list[int]) -> list[li
     """A job: seconds of each sample at each size on this rank; nothing on ranks that take no part."""
     if comm.rank not in members:
         return []
-    group = comm.sub(members, "transfers")
+    group = comm.subgroup(members)
     return [[_once(group, op, size) for _ in range(WARM_UPS + SAMPLES)][WARM_UPS:] for size in sizes]
 
 
