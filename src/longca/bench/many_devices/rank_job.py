@@ -43,6 +43,7 @@ from longca.parallel.primitives.program import Program, Saved, whole_heads
 from longca.parallel.ranges import Ranges
 from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
+from longca.processes.shared_gpu import loaded_version
 from longca.results.problem import Pass
 from longca.results.record import Check
 from longca.results.settings import ClockSettings
@@ -74,6 +75,8 @@ class Timed(msgspec.Struct):
     without_transfers_ms: float | None
     bytes_sent: int | None  # None: another project's method, whose transfers are not counted
     peak_bytes: int | None
+    device_bytes: tuple[int, int] | None = None  # that all take of this rank's GPU, and this rank by torch's allocator; None on a CPU
+    nccl: str | None = None
     reason: str = ""  # why what the timed calls returned on this rank is wrong
     errors: Check = {}
     nondeterministic: bool = False
@@ -254,6 +257,8 @@ class RankSession:
             without_transfers_ms=self._without_transfers(which, rules),
             bytes_sent=sent,
             peak_bytes=peak,
+            device_bytes=self._device_bytes(),
+            nccl=loaded_version() if self._comm.device.type == "cuda" else None,
             reason=after.reason,
             errors=after.errors,
             nondeterministic=after.nondeterministic,
@@ -326,6 +331,13 @@ class RankSession:
         torch.cuda.synchronize(device)
         own = self._timer.flush_bytes if isinstance(self._timer, CudaTimer) else 0
         return int(torch.cuda.max_memory_allocated(device)) - own
+
+    def _device_bytes(self) -> tuple[int, int] | None:
+        device = self._comm.device
+        if device.type != "cuda":
+            return None
+        free, total = torch.cuda.mem_get_info(device)
+        return total - free, torch.cuda.memory_reserved(device)
 
     def _synchronize(self) -> None:
         if self._comm.device.type == "cuda":
