@@ -72,9 +72,10 @@ def test_a_rank_that_never_comes_and_an_error_in_the_first_call(tmp_path: Path, 
         pytest.skip(str(error))
     late = "import os, time\nif os.environ.get('NCCL_HOSTID') == 'longca-node-1':\n    time.sleep(1000)\n"
     (tmp_path / "sitecustomize.py").write_text(late)
-    with monkeypatch.context() as patch, pytest.raises(RankFailed, match="did not answer within 20 s"):
+    with monkeypatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        with Pool(2, "nccl", start_s=20, sharing=Sharing(ranks=2, mps=has_mps(), nodes=2)) as pool:
+        late_pool = Pool(2, "nccl", start_s=20, sharing=Sharing(ranks=2, mps=has_mps(), nodes=2))
+        with late_pool as pool, pytest.raises(RankFailed, match="did not answer within 20 s"):
             pool.run("processes.nccl_jobs:greet", {}, 60)
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=nosuchinterface")
     with Pool(2, "nccl", sharing=Sharing(ranks=2, mps=has_mps())) as pool, pytest.raises(RankFailed, match="NCCL error"):
