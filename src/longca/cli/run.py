@@ -185,7 +185,11 @@ def _dry_run(plan: RunPlan) -> int:
     except Refused as error:
         _say(f"this run would be refused here: {error}")
     left = plan.left()
-    print(words.planned_time(len(planned), len(left), sum(estimates_s(left, suite, plan.request.full).values()), plan.folder))
+    print(
+        words.planned_time(
+            len(planned), len(left), sum(estimates_s(left, suite, plan.request.full, plan.level.compile_s).values()), plan.folder
+        )
+    )
     return 0
 
 
