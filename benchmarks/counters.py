@@ -77,8 +77,8 @@ def cells_of(journal: str, names: Sequence[str], seqlen: int) -> list[Row]:
         problem = standing.best.problem
         if problem.mask in names and problem.seqlen == seqlen:
             shape = {"heads": f"{problem.heads_q}:{problem.heads_kv}", "head_dim": problem.head_dim, "dtype": problem.dtype}
-            cell = {"mask": problem.mask, "seqlen": seqlen, "pass": problem.pass_.value, "kernel": standing.best.label, "seed": problem.seed}
-            cells.append(cell | shape | {"share_of_limit": round(standing.share, 3)})
+            cell = {"mask": problem.mask, "seqlen": seqlen, "pass": problem.pass_.value, "kernel": standing.best.label}
+            cells.append(cell | shape | {"seed": problem.seed, "share_of_limit": round(standing.share, 3)})
     return sorted(cells, key=lambda cell: (cell["pass"] == "bwd", names.index(cell["mask"])))
 
 
