@@ -94,7 +94,8 @@ def _theirs(pair: Sequence[dict[str, str]]) -> str:
 
 
 def peers() -> str:
-    """FFA and FlashMask beside the fastest kernel from pip, forward/backward, on the same masks: equal digests only. `best` may choose both."""
+    """FFA and FlashMask beside the fastest kernel from pip, forward/backward, on the same masks: equal digests only. `best` may choose
+    both."""
     table = []
     for mask in _masks("h200/paper-kernel"):
         here = [row for row in _peers() if row["mask"] == mask]
