@@ -314,7 +314,7 @@ def test_distributions_and_own_lengths_are_drawn(tmp_path: Path) -> None:
     assert listing.png == tmp_path / "lengths.png"
     assert listing.png.read_bytes().startswith(b"\x89PNG")
     assert shares.of_lengths([1, 2, 3, 900]).documents == [0.25, 0.5, *[0.0] * 7, 0.25]
-    with pytest.raises(BadInput, match="must end in .png"):
+    with pytest.raises(BadInput, match=r"must end in \.png"):
         longca.ls("distributions", png=tmp_path / "lengths.jpg")
     with pytest.raises(BadInput, match="are for `longca ls distributions`"):
         longca.ls("masks", png=tmp_path / "lengths.png")
