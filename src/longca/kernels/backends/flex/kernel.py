@@ -30,7 +30,7 @@ MOST_COMPILATIONS = 64  # shapes in one process; more would mean that something 
 class FlexKernel(Kernel):
     name = "flex"
     about = "torch FlexAttention, compiled, block mask from bands"
-    devices = ("cpu", "cuda")
+    devices: tuple[str, ...] = ("cpu", "cuda")
     backward = "autograd"
     takes_softcap = True
     sinks = "after"
