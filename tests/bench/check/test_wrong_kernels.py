@@ -57,8 +57,8 @@ WRONG = {
     "reuses_out": Found("a later call writes to the memory of out", "check"),
     "reuses_gradients": Found("a later call writes to the memory of dk", "check"),
     "late_on_a_thread": Found("", "check"),  # what it says depends on when the thread writes
-    "no_maximum": Found("only on data with loud edges and large scores: out holds infinity", "check"),
-    "wrong_large_scores_backward": Found("only on data with loud edges and large scores: dq is off by", "check"),
+    "no_maximum": Found("only on data with loud edges and large numbers: out holds infinity", "check"),
+    "wrong_large_scores_backward": Found("only on data with loud edges and large numbers: dq is off by", "check"),
     "scales_without_gradients": Found("out is off by", TrialName.NO_GRAD),
     "keeps_out_without_gradients": Found(f"it returns the out {KEPT}: out is off by", TrialName.NO_GRAD),
     "ignores_scale": Found("out is off by", TrialName.SCALE),

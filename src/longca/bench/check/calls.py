@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 import torch
@@ -45,19 +45,21 @@ def call_of(subject: Subject, inputs: Inputs, pass_: Pass) -> Callable[[], Any]:
 
 
 @lru_cache(maxsize=8)
-def _draw(values: tuple[float, ...], shape: tuple[int, ...], seed: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _draw(values: tuple[float, ...], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor of values drawn with equal chances; nobody may write to it, as the calls of many kernels share it."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     return torch.tensor(values)[torch.randint(len(values), shape, generator=generator)].to(dtype).to(device)
 
 
 class Calls:
     """Gradients are returned, never accumulated. `sums` are those of all calls but the last, whose outputs `last` returns."""
 
-    def __init__(self, subject: Subject, inputs: Inputs, case: Case, seed: int) -> None:
+    def __init__(self, subject: Subject, inputs: Inputs, case: Case, seed: int | None = None) -> None:
+        """`seed` draws the factors, the same on all ranks; without one they come from the entropy of the system, and nothing that was kept
+        on a disk can know them."""
         self._subject, self._inputs, self._case, self._group = subject, inputs, case, case.group
-        self._random = Random(seed)
-        draw = partial(_draw, seed=seed, dtype=inputs.v.dtype, device=inputs.v.device)
+        self._random = SystemRandom() if seed is None else Random(seed)
+        draw = partial(_draw, dtype=inputs.v.dtype, device=inputs.v.device)
         self._factors = draw(SIGNS if case.dtype == "fp16" else POWERS, (CHOICES, case.heads_kv, 1))
         self._signs = draw(SIGNS, (SIGN_CHOICES, case.heads_kv, case.head_dim_v))
         self._one = torch.ones_like(self._factors[0])

@@ -73,7 +73,7 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
 
     inputs = partial(make, case, cell.problem.seed, kernel.layout)
     with memory_for(INPUTS):
-        calls = Calls(KernelSubject(kernel, attention, case), inputs(), case, cell.problem.seed)
+        calls = Calls(KernelSubject(kernel, attention, case), inputs(), case)
     expected, first_ms = Expected.of_kernel(reference, case, "lse" in check), {**first_ms, "tuning": tuning_ms}
     timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
     for pass_ in (cell.problem.pass_ for cell in job.cells):
