@@ -65,6 +65,7 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
     if not job.timed:
         yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
         return
+    _refuse_wrong_in_trial(kernel.label, case, session)
     from longca.bench.check.calls import Calls
     from longca.bench.check.check import KernelSubject
     from longca.bench.check.expected import Expected
@@ -85,6 +86,26 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
         calls.write(inputs)
         session.held = cell.job, timer
     yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
+
+
+def _refuse_wrong_in_trial(label: str, case: Case, session: Session) -> None:
+    """Raises for a kernel that is wrong in a short trial, in which all rows of several calls are compared. It is made once in a process,
+    before the first time of a kernel. A kernel that cannot run at this length is not tried."""
+    from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName
+    from longca.bench.check.trials import Asked, run_trial
+
+    asked, own = Asked(label, case, None, 0, session.short_reference, passes=(case.backward,)), (label, case.backward)
+    if own not in session.tried:
+        session.phase("build")  # for the shapes of the trial
+        session.tried[own] = None
+        try:
+            session.tried[own] = run_trial(TrialName.LATER, asked).verdict
+        except Exception as error:
+            session.after_error(error)
+            if session.device_lost:
+                raise
+    if (verdict := session.tried[own]) and not verdict.ok:
+        raise CellFailed(Status.WRONG, f"in a trial of {TRIAL_TOKENS} tokens: {verdict.reason}", verdict.tensor_errors)
 
 
 def _refused_alone(kernel: Kernel, mask: AnyMask, case: Case, pass_: Pass, known: dict[str, Any]) -> Outcome | None:
