@@ -14,15 +14,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 ZONE, BYTE = 4096, 0xA5  # bytes on each side, and the value of each: no number that kernels write
-ALLOCATES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros")
-ALLOCATES += ("ones", "ones_like", "new_ones", "full", "full_like", "new_full")
+KINDS = ("empty", "zeros", "ones", "full")
+ALLOCATES = {form.format(kind) for kind in KINDS for form in ("{}", "{}_like", "new_{}", "{}_strided", "new_{}_strided")}
 
 
 class Guarded(TorchDispatchMode):
     """While it is on, tensors are allocated with zones around them; they are held until the end."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the whole memory, and the tensor in it
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

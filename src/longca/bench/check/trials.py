@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from longca import masks
-from longca.bench.check.check import KernelSubject, Subject, check_subject
+from longca.bench.check.check import KernelSubject, Subject, check_subject, names_of
 from longca.bench.check.guarded import Guarded, eagerly
 from longca.bench.check.reference import Reference, reference
 from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName
@@ -266,6 +266,11 @@ def _another_stream(asked: Asked) -> Tried:
     return tried
 
 
+def _clones(inputs: Inputs) -> Inputs:
+    q, k, v, dout = (x.clone() for x in inputs)
+    return Inputs(q, k, v, dout, inputs.sinks)
+
+
 class _DelayedSubject:
     """Has the inputs arrive late on the current stream, when the kernel was called already."""
 
@@ -274,8 +279,7 @@ class _DelayedSubject:
         self._late: Inputs | None = None
 
     def forward(self, inputs: Inputs) -> object:
-        q, k, v, dout = (torch.empty_like(x) for x in inputs)
-        self._late = Inputs(q, k, v, dout, inputs.sinks)
+        self._late = _clones(inputs)
         _arrive_late(self._late[:3], inputs[:3])
         return self._subject.forward(self._late)
 
@@ -303,30 +307,31 @@ def _later_calls(asked: Asked) -> Tried:
     kernel, mask, case = _first(asked, asked.masks)
     wanted = asked.reference(mask, case, asked.seed)
     kernel, attention = registry.prepare(kernel, mask, case)
-    return asked.check(_SameMemory(KernelSubject(kernel, attention, case)), kernel, case, wanted, repeats=LATER_CALLS)
+    return asked.check(_SameMemory(KernelSubject(kernel, attention, case), case), kernel, case, wanted, repeats=LATER_CALLS)
 
 
 class _SameMemory:
     """Calls the kernel on the memory of its first inputs, and its backward twice after each forward. V has the other sign in every second
     call, and dout in every second backward; both are taken out of the results."""
 
-    def __init__(self, subject: KernelSubject) -> None:
-        self._subject, self._sign = subject, -1
+    def __init__(self, subject: Subject, case: Case) -> None:
+        self._subject, self._case, self._sign = subject, case, -1
         self._own: Inputs | None = None
 
     def forward(self, inputs: Inputs) -> object:
-        self._own, self._sign = self._own or Inputs(*(x.clone() for x in inputs), inputs.sinks), -self._sign
+        self._own, self._sign = self._own or _clones(inputs), -self._sign
         for own, x in zip(self._own, (*inputs[:2], self._sign * inputs.v, inputs.dout), strict=True):
             own.data.copy_(x)  # a kernel that asks for the version of a tensor must not rely on it
-        out, lse = self._subject.forward(self._own)
-        return self._sign * out, lse
+        answer: Any = self._subject.forward(self._own)
+        return self._sign * answer[0], answer[1]
 
     def backward(self, inputs: Inputs) -> object:
         assert self._own is not None
         self._subject.backward(self._own)
         self._own.dout.data.neg_()
-        dq, dk, dv, *dsinks = self._subject.backward(self._own)
-        return -self._sign * dq, -self._sign * dk, -dv, *(-self._sign * x for x in dsinks)
+        answer: Any = self._subject.backward(self._own)
+        signs = {"dv": -1} | dict.fromkeys(("dq", "dk", "dsinks"), -self._sign)
+        return tuple(signs[name] * x for name, x in zip(names_of("backward", self._case), answer, strict=True))
 
     def release(self) -> None:
         self._subject.release()

@@ -76,7 +76,8 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
     with memory_for(INPUTS):
         calls = Calls(KernelSubject(kernel, attention, case), inputs(), case)
     expected, first_ms = Expected.of_kernel(reference, case, "lse" in check), {**first_ms, "tuning": tuning_ms}
-    timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
+    timer = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known, cell.problem.cudagraph)
+    timed = dict[Pass, Outcome]()
     for pass_ in (cell.problem.pass_ for cell in job.cells):
         timed[pass_] = _refused_alone(kernel, mask, case, pass_, known) or timer.outcome(pass_)
     for pass_ in (pass_ for pass_, outcome in timed.items() if job.traces and outcome.status is Status.OK):
@@ -131,6 +132,7 @@ class PassTimer:
     prepared_bytes: int
     first_ms: dict[str, float]  # of the first call of each pass, and of tuning
     known: dict[str, Any]  # fields of all outcomes
+    cudagraph: bool = False
 
     def outcome(self, pass_: Pass) -> Outcome:
         """The outcome of one pass: what fails in it says nothing about the others, unless the device is lost."""
@@ -164,6 +166,8 @@ class PassTimer:
     def _timed(self, pass_: Pass) -> Outcome:
         calls, session, case = self.calls, self.session, self.case
         kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
+        if self.cudagraph:
+            kept_bytes += calls.capture(pass_, session.allocated)
         peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_), calls.load(pass_))
         with memory_for(CHECK):
             nondeterministic = self._check(pass_)
