@@ -264,7 +264,7 @@ def current_cell(rank: SilentRank, comm: Comm) -> CurrentCell:
     cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=NothingExpected.case, method=plain)
     program: Any = rank.sending
     expected: Any = NothingExpected()
-    return CurrentCell(cell_plan, 0, program, comm, "LHD", [(0, 1)], ONE_TOKEN, expected, sample_rows(masks.causal(1)))
+    return CurrentCell(cell_plan, 0, 0, program, comm, "LHD", [(0, 1)], ONE_TOKEN, expected, sample_rows(masks.causal(1)))
 
 
 def clocked(ranks: list[SilentRank], *passes: Pass) -> list[list[Timed]]:

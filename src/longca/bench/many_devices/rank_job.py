@@ -127,6 +127,7 @@ class CurrentCell:
 
     plan: Plan
     seed: int
+    draws: int
     program: Program
     comm: Comm
     layout: Layout
@@ -137,7 +138,7 @@ class CurrentCell:
 
     @cached_property
     def calls(self) -> Calls:
-        return Calls(ProgramSubject(self.program, self.comm), self.inputs, self.plan.case, self.seed)
+        return Calls(ProgramSubject(self.program, self.comm), self.inputs, self.plan.case, self.draws)
 
     def data(self, data_set: str) -> Inputs:
         """This rank's tokens of a data set of the check."""
@@ -159,8 +160,8 @@ class RankSession:
         self._plugins: set[str] = set()
         self._timer: Timer | None = None
 
-    def prepare(self, cell: dict[str, Any], digest: str, backward: bool, plugins: list[str]) -> Prepared:
-        """Plans, prepares the kernels, makes this rank's tokens, and calls each pass once."""
+    def prepare(self, cell: dict[str, Any], digest: str, backward: bool, plugins: list[str], draws: int) -> Prepared:
+        """Plans, prepares the kernels, makes this rank's tokens, and calls each pass once. `draws` seeds what changes between calls."""
         self._current = None
         for path in plugins:
             if path not in self._plugins:
@@ -182,7 +183,7 @@ class RankSession:
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
             inputs = inputs_of(plan.case, own, wanted.problem.seed, layout)
-        self._current = CurrentCell(plan, wanted.problem.seed, program, comm, layout, own, inputs)
+        self._current = CurrentCell(plan, wanted.problem.seed, draws, program, comm, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
         work = program.work(plan)
