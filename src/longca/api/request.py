@@ -60,6 +60,7 @@ class RunRequest(Request):
     source: str | None = None
     dense: Texts | None = None
     deterministic: bool | None = None
+    cudagraph: bool | None = None
     workload: str | Path | None = None
     retry: str | None = None
     full: bool = False
@@ -127,6 +128,8 @@ def _refuse_conflicts(request: RunRequest, suite: Suite) -> None:
     energy_s = clock_settings(request).get("energy_s")
     if energy_s and suite.level == "cp":
         raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")
+    if suite.cudagraph and (suite.level == "cp" or (request.device or devices.kind()) != "cuda"):
+        raise BadInput("--cudagraph captures the calls of kernels on one GPU; leave it out.")
     if energy_s and energy_s < LEAST_S:
         raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {energy_s:g}; energy is counted over that long at least.")
 

@@ -62,6 +62,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa or moba (docs/sparse.md)")
     what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
     what.add_argument("--deterministic", action="store_true", default=None, help="request deterministic backwards; checked on one device")
+    what.add_argument("--cudagraph", action="store_true", default=None, help="capture each call in a CUDA graph, and time its replay")
     add_extras(what)
     what.add_argument(
         "--workload",
@@ -186,7 +187,11 @@ def _dry_run(plan: RunPlan) -> int:
     except Refused as error:
         _say(f"this run would be refused here: {error}")
     left = plan.left()
-    print(words.planned_time(len(planned), len(left), sum(estimates_s(left, suite, plan.request.full).values()), plan.folder))
+    print(
+        words.planned_time(
+            len(planned), len(left), sum(estimates_s(left, suite, plan.request.full, plan.level.compile_s).values()), plan.folder
+        )
+    )
     return 0
 
 

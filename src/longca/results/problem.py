@@ -60,6 +60,7 @@ class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
     softcap: NotNegative = 0.0  # scores s become softcap * tanh(s / softcap); 0: they stay
     sinks: bool = False
     scale: float = 0.0  # 0: 1/sqrt(head_dim)
+    cudagraph: bool = False  # calls are captured in a CUDA graph, and what is timed is its replay
 
     def __post_init__(self) -> None:
         if self.heads_q % self.heads_kv:
@@ -74,7 +75,7 @@ class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def title(self) -> str:
         values = {name: getattr(self, name) for name in Operator.__struct_fields__}
         parts = [format_shape(values), self.dtype, *format_extras(values)]
-        return " · ".join([*parts, "deterministic"] if self.deterministic else parts)
+        return " · ".join([*parts, *["deterministic"] * self.deterministic, *["CUDA graph"] * self.cudagraph])
 
 
 class Sharing(Struct, frozen=True, omit_defaults=True):

@@ -47,7 +47,7 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
     else:
         words += _mask_options(problem, seeds or (problem.seed,))
     words += [*_shape_words(problem.operator), "--passes", _passes(record)]
-    words += ["--deterministic"] if problem.deterministic else []
+    words += ["--deterministic"] * problem.deterministic + ["--cudagraph"] * problem.cudagraph
     return before + shlex.join([*words, *_conditions(record, environment)])
 
 

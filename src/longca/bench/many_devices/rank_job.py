@@ -24,7 +24,6 @@ from longca.bench.check.reference_store import ReferenceStore
 from longca.bench.check.sampled_rows import SampledRows
 from longca.bench.check.timed_calls import AfterClock, check_other, check_timed
 from longca.bench.clock.clock import Timer, Timing, measure
-from longca.bench.clock.telemetry import Telemetry, telemetry_for
 from longca.bench.clock.timers import CudaTimer, timer_for
 from longca.bench.many_devices.grids import plan_of
 from longca.bench.many_devices.ranks_timer import RanksTimer, all_agree
@@ -128,6 +127,7 @@ class CurrentCell:
 
     plan: Plan
     seed: int
+    draws: int
     program: Program
     comm: Comm
     layout: Layout
@@ -138,7 +138,7 @@ class CurrentCell:
 
     @cached_property
     def calls(self) -> Calls:
-        return Calls(ProgramSubject(self.program, self.comm), self.inputs, self.plan.case, self.seed)
+        return Calls(ProgramSubject(self.program, self.comm), self.inputs, self.plan.case, self.draws)
 
     def data(self, data_set: str) -> Inputs:
         """This rank's tokens of a data set of the check."""
@@ -159,10 +159,9 @@ class RankSession:
         self._graphs = CompiledGraphs()
         self._plugins: set[str] = set()
         self._timer: Timer | None = None
-        self._telemetry: Telemetry | None = None
 
-    def prepare(self, cell: dict[str, Any], digest: str, backward: bool, plugins: list[str]) -> Prepared:
-        """Plans, prepares the kernels, makes this rank's tokens, and calls each pass once."""
+    def prepare(self, cell: dict[str, Any], digest: str, backward: bool, plugins: list[str], draws: int) -> Prepared:
+        """Plans, prepares the kernels, makes this rank's tokens, and calls each pass once. `draws` seeds what changes between calls."""
         self._current = None
         for path in plugins:
             if path not in self._plugins:
@@ -184,7 +183,7 @@ class RankSession:
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
             inputs = inputs_of(plan.case, own, wanted.problem.seed, layout)
-        self._current = CurrentCell(plan, wanted.problem.seed, program, comm, layout, own, inputs)
+        self._current = CurrentCell(plan, wanted.problem.seed, draws, program, comm, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
         work = program.work(plan)
@@ -245,20 +244,12 @@ class RankSession:
         current, rules, comm = self.current, msgspec.convert(settings, ClockSettings), self._comm
         if self._timer is None:
             self._timer = timer_for(current.plan.case.device, comm.barrier)
-            self._telemetry = telemetry_for(comm.device.type, comm.device.index or 0)
         calls, which = current.calls, Pass(pass_)
         calls.keep(which)
         comm.traffic.reset()
         peak = self._peak_bytes(calls.of(which))
         sent = None if current.plan.method.peer else comm.traffic.sent_bytes
-        timing = measure(
-            calls.of(which),
-            RanksTimer(comm, self._timer),
-            rules,
-            self._telemetry,
-            before=partial(calls.change, which),
-            load=calls.load(which),
-        )
+        timing = measure(calls.of(which), RanksTimer(comm, self._timer), rules, before=partial(calls.change, which))
         after = self._after_clock(which)
         calls.release()  # or what it saved would lie beside what the program without transfers makes
         return Timed(
@@ -343,7 +334,7 @@ class RankSession:
         torch.cuda.reset_peak_memory_stats(device)
         call()
         torch.cuda.synchronize(device)
-        own = self._timer.flush_bytes if isinstance(self._timer, CudaTimer) else 0
+        own = self._timer.own_bytes if isinstance(self._timer, CudaTimer) else 0
         return int(torch.cuda.max_memory_allocated(device)) - own
 
     def _device_bytes(self) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -139,6 +140,7 @@ class Ranks:
         if refusal is not None:
             raise CellFailed(*status_of(refusal)) from refusal
         given = {"cell": msgspec.to_builtins(cell), "digest": mask.digest, "backward": cell.grad, "plugins": self._plugins}
+        given["draws"] = SystemRandom().getrandbits(48)
         return self._ask(cell, "prepare", self._suite.limits.build_s, given, Prepared)
 
     def _check(self, job: Job) -> Check:

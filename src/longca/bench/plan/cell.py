@@ -15,7 +15,7 @@ from longca.results.problem import Operator, Pass, Problem, Split
 from longca.results.record import LevelName
 
 KEYS = 2  # the version of keys; raise it when the same fields mean another measurement
-LATER_FIELDS = ("softcap", "sinks", "scale")  # that problems did not have when this version began
+LATER_FIELDS = ("softcap", "sinks", "scale", "cudagraph")  # that problems did not have when this version began
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

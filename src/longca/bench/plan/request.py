@@ -22,7 +22,7 @@ from longca.text import parse_list, short
 Number = int | float
 Texts = str | int | Iterable[Any]  # one entry, or several; a text may hold several between commas
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "methods")
-VALUES = ("distribution", "packing", "deterministic", "source", "softcap", "sinks", "scale")
+VALUES = ("distribution", "packing", "deterministic", "source", "softcap", "sinks", "scale", "cudagraph")
 RANKS = ("nproc", "ranks_per_gpu", "pretend_nodes", "grid")
 DIGITS = 18  # of a seed
 MOST_RANKS = 1 << 20

@@ -49,6 +49,7 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     softcap: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # scores s become softcap * tanh(s / softcap); 0: they stay
     sinks: bool = False  # one learned logit per query head in the softmax's denominator
     scale: Annotated[float, Meta(ge=-1e6, le=1e6)] = 0.0  # of scores; 0: 1/sqrt(head size)
+    cudagraph: bool = False  # on one GPU, calls are captured in a CUDA graph, and its replay is timed
     distribution: str = ""
     packing: str = ""
     documents: str | tuple[Annotated[int, Meta(ge=1)], ...] = ""  # lengths instead of drawn ones, or a file with them
