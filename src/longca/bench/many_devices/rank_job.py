@@ -26,6 +26,7 @@ from longca.bench.check.timed_calls import AfterClock, check_other, check_timed
 from longca.bench.clock.clock import Timer, Timing, measure
 from longca.bench.clock.timers import CudaTimer, timer_for
 from longca.bench.many_devices.grids import plan_of
+from longca.bench.many_devices.overlap import Span, profiled
 from longca.bench.many_devices.ranks_timer import RanksTimer, all_agree
 from longca.bench.one_device.compiled_code import CompiledGraphs
 from longca.bench.plan.cell import Cell
@@ -263,6 +264,22 @@ class RankSession:
             errors=after.errors,
             nondeterministic=after.nondeterministic,
         )
+
+    def trace(self, pass_: str) -> list[Span]:
+        """What this rank's device does during one call of a pass."""
+        calls, which = self.current.calls, Pass(pass_)
+        calls.keep(which)
+        call = calls.of(which)
+
+        def together() -> None:
+            self._comm.barrier()
+            self._synchronize()
+
+        call()
+        together()
+        spans = profiled(call, self._synchronize, self._comm.device.type == "cuda")
+        calls.release()
+        return spans
 
     def _after_clock(self, pass_: Pass) -> AfterClock:
         """What this rank finds; the program runs on other numbers in the same memory on all ranks, whatever each of them found."""
