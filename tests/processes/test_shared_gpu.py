@@ -134,3 +134,37 @@ def test_a_daemon_that_does_not_start_is_told(told: Path) -> None:
     (told.parent / "nvidia-cuda-mps-control").write_text("#!/bin/sh\necho 'An instance of this daemon is already running'\nexit 1\n")
     with Pool(2, sharing=Sharing(ranks=2)) as pool, pytest.raises(Unavailable, match="did not start: An instance of this daemon"):
         pool.run("parallel.jobs:greet", {}, 60)
+
+
+def test_a_launched_rank_starts_again_with_what_nccl_needs_and_the_first_one_keeps_the_daemon(
+    told: Path, tmp_path: Path, nccl: dict[str, Path], gone: Gone
+) -> None:
+    program = tmp_path / "rank.py"
+    program.write_text(
+        "import os, sys\nfrom longca.parallel.joining import launched\nfrom longca.processes.shared_gpu import as_launched\n"
+        "from longca.results.problem import Sharing\n"
+        "with as_launched(Sharing(ranks=2, nodes=2), launched()):\n"
+        "    print(*sys.argv[1:], os.environ['LD_PRELOAD'], os.environ['NCCL_HOSTID'], os.environ['CUDA_MPS_PIPE_DIRECTORY'], flush=True)\n"
+        "    sys.stdin.readline()\n"
+    )
+    shared = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(program), "a", "--b"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in (1, 0)
+    ]
+    lines = [rank.stdout.readline().split() for rank in ranks if rank.stdout is not None]
+    pipe = lines[0][4]
+    assert lines == [["a", "--b", str(nccl["2.32.3"]), f"longca-node-{rank}", pipe] for rank in (1, 0)]
+    daemon = int(told.read_text())
+    os.kill(daemon, 0)  # it is there
+    for rank in ranks:
+        rank.communicate("\n", timeout=60)
+        assert rank.returncode == 0
+    assert gone([daemon])
+    assert not Path(pipe).exists()
