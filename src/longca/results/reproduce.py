@@ -79,6 +79,8 @@ def _kernel_options(record: Record) -> list[str]:
     words, split, ranks = ["longca", "run"], record.split, record.problem.ranks
     if split:
         words += ["--level", "cp", "--methods", split.method, "--nproc", str(ranks), "--grid", split.grid]
+        if (sharing := record.problem.sharing) is not None:
+            words += ["--ranks-per-gpu", str(sharing.ranks)] + (["--pretend-nodes", str(sharing.nodes)] if sharing.nodes > 1 else [])
         if told := _all_options(split.method, ranks, split.options):
             words += ["--option", told]
     return [*words, "--kernels", record.asked]

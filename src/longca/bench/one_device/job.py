@@ -20,6 +20,7 @@ from longca.masks import AnyMask
 from longca.results.metrics import GIB
 from longca.results.problem import Pass
 from longca.results.record import Check, Memory, Outcome, Status
+from longca.results.settings import SAMPLE_LENGTH
 from longca.text import format_memory, plural, short
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
         yield from _try(job, job.trial, session)
         return
     cell = job.cells[0]
+    if job.compile_only:
+        _compile(job, session)
+        return
     if session.held is not None and session.held[0] == cell.job:
         yield from (Answer(each.problem.pass_, session.held[1].outcome(each.problem.pass_)) for each in job.cells)
         return
@@ -87,6 +91,23 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
         calls.write(inputs)
         session.held = cell.job, timer
     yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
+
+
+def _compile(job: WorkerJob, session: Session) -> None:
+    """Prepares a kernel and calls it once."""
+    from longca.bench.check.check import KernelSubject
+    from longca.kernels.inputs import make
+
+    cell = job.cells[0]
+    mask = session.mask(cell, job.digest)
+    case = cell.case(mask)
+    kernel = registry.choose(cell.kernel, mask, case)
+    refuse_quadratic(kernel, mask, case, SAMPLE_LENGTH)
+    prepared, attention = registry.prepare(kernel, mask, case)
+    inputs, subject = make(case, cell.problem.seed, prepared.layout), KernelSubject(prepared, attention, case)
+    subject.forward(inputs)
+    if case.backward:
+        subject.backward(inputs)
 
 
 def _refuse_wrong_in_trial(label: str, case: Case, session: Session) -> None:

@@ -27,7 +27,7 @@ class Fa2Sparse(Kernel):
     modules = ("block_sparse_attn",)
     gives_lse = False
     backward = "autograd"
-    tested = "H200 (Block-Sparse-Attention 0.0.2, from a plugin with the same patterns)"
+    tested = "H200 (Block-Sparse-Attention 0.0.2, built from its source)"
 
     def present(self) -> Answer:
         if number := older_than("block_sparse_attn", LEAST):

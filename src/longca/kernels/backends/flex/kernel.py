@@ -30,7 +30,7 @@ MOST_COMPILATIONS = 64  # shapes in one process; more would mean that something 
 class FlexKernel(Kernel):
     name = "flex"
     about = "torch FlexAttention, compiled, block mask from bands"
-    devices = ("cpu", "cuda")
+    devices: tuple[str, ...] = ("cpu", "cuda")
     backward = "autograd"
     takes_softcap = True
     sinks = "after"
@@ -55,13 +55,13 @@ class FlexKernel(Kernel):
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         self.gives_lse = self.lse_in(case)
-        return _Flex(mask, case)
+        return FlexAttention(mask, case)
 
     def lse_in(self, case: Case) -> bool:
         return case.device != "cpu"  # the compiled CPU kernel has none
 
 
-class _Flex(AutogradAttention):
+class FlexAttention(AutogradAttention):
     def __init__(self, mask: AnyMask, case: Case) -> None:
         self.options: dict[str, Any] = {}
         self.compiling: AbstractContextManager[None] = nullcontext()
