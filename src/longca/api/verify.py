@@ -33,6 +33,7 @@ from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case
+from longca.masks import Mask
 from longca.processes import host_memory
 from longca.results.problem import TENSORS
 from longca.results.shown import Part, Shown
@@ -144,7 +145,7 @@ class VerifyPlan:
         level, title, findings, stopped, dumped = self.level, self.masks.title, list[Finding](), False, list[Path]()
 
         def dump(cell: Cell, finding: Finding) -> None:
-            if self.request.dump is not None:
+            if self.request.dump is not None and not cell.problem.is_pattern:
                 dumped.append(dump_failure(Path(self.request.dump), cell, level.catalogue.entries[cell.kernel].plugin, finding))
 
         coming = checks.verify(
@@ -231,6 +232,7 @@ def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding)
     parts = [finding.kernel, Path(problem.mask).stem, problem.seqlen, finding.heads, finding.head_dim, problem.dtype]
     own = folder / ODD.sub("-", "-".join(map(str, parts)))
     mask = problem.build_mask()
+    assert isinstance(mask, Mask)
     dump(own, mask, cell.case(mask), problem.seed, finding.kernel, plugin, f"{finding}: {finding.reason}")
     return own
 

@@ -119,7 +119,7 @@ def test_times_of_other_clock_settings_are_kept_and_named(tmp_path: Path, capsys
     assert not any("other settings" in line for line in said(budget_s=2.0))
     assert not any("other settings" in line for line in said(budget_s=2))
     *_, line = said(budget_s=3.0, least=7)
-    settings = "budget_s 2.0, now 3.0, least 5, now 7"
+    settings = "budget_s 2.0, now 3.0, least 10, now 7"
     assert line == f"4 cells of it were measured with other settings of the clock ({settings}); another --out measures everything again."
 
 

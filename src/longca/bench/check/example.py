@@ -12,19 +12,21 @@ from longca.bench.check.reference import DATA_SETS, Reference, data, reference
 from longca.bench.check.stretch import taken_out
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
-from longca.masks import AnyMask
+from longca.masks import AnyMask, Mask, write_mask
 
 SCRIPT = '''"""{title}"""
 
 import torch
 
 import longca
+from longca import masks
 from longca.kernels import registry
 
-{load}for name in ("plain", "loud"):
-    saved = torch.load(f"{{name}}.pt", weights_only=False)
+{load}mask = masks.build("mask.json", {seqlen})
+for name in ("plain", "loud"):
+    saved = torch.load(f"{{name}}.pt", weights_only=True)
     q, k, v = (saved[letter].requires_grad_(saved["backward"]) for letter in "qkv")
-    out = longca.attention(q, k, v, saved["mask"], kernel={kernel!r}, **saved["options"])
+    out = longca.attention(q, k, v, mask, kernel={kernel!r}, **saved["options"])
     got = {{"out": out[saved["rows"]]}}
     if saved["backward"]:
         out.backward(saved["dout"])
@@ -54,10 +56,10 @@ class Example:
     allowed: Tensors
 
     def save(self, path: Path) -> None:
-        """Writes the tensors and the mask into a file for torch.load."""
+        """Writes the tensors into a file."""
         case, tensors = self.case, {name: getattr(self, name) for name in ("q", "k", "v", "dout", "rows", "expected", "allowed")}
         options = {"scale": case.scale, "softcap": case.softcap, "sinks": self.sinks, "deterministic": case.deterministic}
-        torch.save(tensors | {"mask": self.mask, "options": options, "backward": case.backward}, path)
+        torch.save(tensors | {"options": options, "backward": case.backward}, path)
 
 
 def example(mask: AnyMask, case: Case, seed: int, data_set: str, known: Reference | None = None) -> Example:
@@ -74,12 +76,13 @@ def example(mask: AnyMask, case: Case, seed: int, data_set: str, known: Referenc
     return Example(mask, case, *inputs, inputs.sinks, rows, expected, allowed)
 
 
-def dump(folder: Path, mask: AnyMask, case: Case, seed: int, kernel: str, plugin: str | None, title: str) -> None:
+def dump(folder: Path, mask: Mask, case: Case, seed: int, kernel: str, plugin: str | None, title: str) -> None:
     """Writes both data sets, and a script that calls the kernel on them."""
     folder.mkdir(parents=True, exist_ok=True)
+    write_mask(mask, folder / "mask.json")
     known = reference(mask, case, seed)
     for data_set in DATA_SETS:
         example(mask, case, seed, data_set, known).save(folder / f"{data_set}.pt")
     load = f"registry.load_plugin({str(Path(plugin).resolve())!r})\n" if plugin else ""
-    script = SCRIPT.format(title=title.replace('"""', "'''"), load=load, kernel=kernel)
+    script = SCRIPT.format(title=title.replace('"""', "'''"), load=load, kernel=kernel, seqlen=mask.seqlen_k)
     (folder / "reproduce.py").write_text(script if plugin else script.replace("from longca.kernels import registry\n", ""))
