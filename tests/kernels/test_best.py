@@ -109,7 +109,7 @@ Clocked = Callable[..., FakeTime]
 def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
     def start(ms: dict[tuple[str, str], float]) -> FakeTime:
         time = FakeTime(ms)
-        monkeypatch.setattr(_trial, "clock_for", lambda device: _clocks.HostClock(time.now))
+        monkeypatch.setattr(_trial, "clock_for", lambda device: _clocks.Clock(time.now))
         for kind in (torch_attention.TorchKernel, sdpa.Sdpa):
             monkeypatch.setattr(kind, "prepare", slowed(kind.prepare, time))
         return time
