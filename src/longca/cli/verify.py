@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape
+from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape, add_sharing
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Unavailable
@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ranks.add_argument(
         "--nproc", type=int, metavar="N", help="number of ranks (default: one per GPU, 2 on CPUs; in a launched job all its ranks)"
     )
+    add_sharing(ranks)
     ranks.add_argument("--out", metavar="DIR", help="the folder to pack into one file (default longca-cp-N)")
 
 
@@ -90,6 +91,7 @@ def _refuse_other_level(args: argparse.Namespace) -> None:
         wrong = {"--repeat": args.repeat != 1, "--deterministic": args.deterministic, "--source": args.source != "random"}
     else:
         wrong = {"--methods": args.methods, "--nproc": args.nproc is not None, "--out": args.out}
+        wrong |= {"--ranks-per-gpu": args.ranks_per_gpu is not None, "--pretend-nodes": args.pretend_nodes is not None}
     if typed := [flag for flag, given in wrong.items() if given]:
         other = "kernels; leave out --level cp" if args.level == "cp" else "context parallelism; add --level cp"
         raise BadInput(f"{typed[0]} is for {other}.")
@@ -149,7 +151,7 @@ def _verify_methods(args: argparse.Namespace) -> int:
             raise Unavailable("nothing was checked: no method supports any of this here.")
         return INTERRUPTED if done.stopped else 1 if done.failed else 0
 
-    return checked() if launch is None else take_part(launch, request.on, level.suite.limits.start_s, checked)
+    return checked() if launch is None else take_part(launch, level, checked)
 
 
 class Shower:

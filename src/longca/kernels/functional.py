@@ -244,7 +244,31 @@ def _prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, co
         )
     if compiled and chosen.chooses:  # only between such kernels
         case = replace(case, partial_backward=case.backward)
-    return registry.prepare(chosen, mask, case)
+    prepared = registry.prepare(chosen, mask, case)
+    return Prepared(prepared.kernel, _Copied(prepared.attention)) if prepared.kernel.returns_own_buffer else prepared
+
+
+class _Copied(Attention):
+    """A kernel that returns its own buffer: callers get copies, as autograd keeps them beyond the next call."""
+
+    def __init__(self, attention: Attention) -> None:
+        self._attention = attention
+
+    def forward(self, *given: Any) -> Any:
+        return _copies(self._attention.forward(*given))
+
+    def backward(self, *given: Any) -> Any:
+        return _copies(self._attention.backward(*given))
+
+    def forward_with_sinks(self, *given: Any) -> Any:
+        return _copies(self._attention.forward_with_sinks(*given))
+
+    def backward_with_sinks(self, *given: Any) -> Any:
+        return _copies(self._attention.backward_with_sinks(*given))
+
+
+def _copies(results: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
+    return tuple(None if x is None else x.clone() for x in results)
 
 
 prepared_for = BoundedCache(_prepared_for, MOST_BYTES)

@@ -115,7 +115,7 @@ class Rank:
         torch.set_num_threads(hello["threads"])
         device = torch.device("cpu")
         if hello["backend"] == "nccl":
-            device = torch.device("cuda", hello["rank"])
+            device = torch.device("cuda", hello["gpu"])
             torch.cuda.set_device(device)
         dist.init_process_group(hello["backend"], f"file://{hello['meeting']}", rank=hello["rank"], world_size=hello["ranks"])
         self._comm = TorchComm(device=device)

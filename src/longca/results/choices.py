@@ -38,7 +38,7 @@ def table(results: Results) -> list[Entry]:
 def _counts(record: Record) -> bool:
     """Whether it is a time of a kernel of LongCA on one device, as the kernel usually runs."""
     problem = record.problem
-    special = problem.deterministic or record.split or record.simulated or record.chose
+    special = problem.deterministic or problem.cudagraph or record.split or record.simulated or record.chose
     return record.ok and not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
 
 

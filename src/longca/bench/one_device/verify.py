@@ -175,8 +175,8 @@ def distinct(planned: Sequence[Planned]) -> list[Planned]:
 def trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
     """The finding of a trial of the kernel of a job; one that it refuses and need not support is skipped. Most trials have a mask of their
     own; block patterns are tried, too, at their length."""
-    if outcome.status is Status.UNSUPPORTED and name in OPTIONAL:
-        outcome = Outcome(status=Status.SKIPPED, reason=NEED_NOT)
+    if outcome.status is Status.UNSUPPORTED and name in (*OPTIONAL, TrialName.GUARDED):
+        outcome = Outcome(status=Status.SKIPPED, reason=NEED_NOT if name in OPTIONAL else outcome.reason)
     problem = job.cell.problem
     place = (problem.mask, problem.seqlen) if masks.has_blocks(problem.mask) else ("", TRIAL_TOKENS)
     return _finding(job, outcome.variant, *place, outcome.status, outcome.reason, outcome.check or {}, name)

@@ -83,7 +83,7 @@ def measure(
         for record in replaced(journal.history, journal.environments, {entry.key for entry in planned}):
             journal.add(record)  # the user went back to code that a later version had replaced: the last record counts
         runner.make_cache(journal.folder)
-        todo_jobs, left = jobs.make_jobs(todo, level.suite.limits.workers), TimeLeft(estimates_s(todo, level.suite, full))
+        todo_jobs, left = jobs.make_jobs(todo, level.suite.limits.workers), TimeLeft(estimates_s(todo, level.suite, full, level.compile_s))
         with show(todo, left) as watcher:
             executor.say = watcher.say
             measured_now = {entry.key for entry in todo}
