@@ -52,7 +52,7 @@ fewer() {
 }
 calls() {
     local failed=0 each
-    for each in 8192 2048; do
+    for each in 8192 4096 2048; do
         $python -c "print([$each] * (65536 // $each))" > "$out/documents-$each.json"
         measure --ranks-per-gpu 8 --methods hybrid_dcp --seqlens 64K --masks causal_document,full_document \
             --lengths "$out/documents-$each.json" || failed=$?

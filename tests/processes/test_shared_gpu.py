@@ -78,9 +78,10 @@ def test_an_nccl_that_can_is_found_or_what_to_install_is_said(
 def test_the_version_is_that_of_the_library_that_is_loaded(nccl: dict[str, Path]) -> None:
     code = f"from {loaded_version.__module__} import loaded_version; print(loaded_version())"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    for preload, version in (("", ""), (str(nccl["2.28.9"]), "2.28.9"), (str(nccl["2.32.3"]), "2.32.3")):
+    own = f"import ctypes; ctypes.CDLL({str(nccl['2.28.9'])!r}); {code}"  # as torch loads its own
+    for preload, program, version in (("", code, ""), ("", own, "2.28.9"), (str(nccl["2.32.3"]), own, "2.32.3")):
         answer = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment | {"LD_PRELOAD": preload}
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment | {"LD_PRELOAD": preload}
         )
         assert answer.stdout.strip() == version
 

@@ -56,7 +56,7 @@ class Prepared(msgspec.Struct):
 
     build_ms: float
     plan_ms: float
-    compile_ms: float  # what the kernel took to be prepared for new shapes alone: a plan for the next batch does not take it
+    compile_ms: float  # for the kernel to be prepared for new shapes, and for communicators: a plan for the next batch does not take it
     first_ms: dict[str, float]
     work: int  # visible pairs that it computes
     backward_kinds: list[str]
@@ -177,9 +177,9 @@ class RankSession:
         build_ms = (time.perf_counter() - start) * 1e3
         self._together(lambda: self._ask_kernel(plan))
         self._graphs.limit()
-        start = time.perf_counter()
+        start, opened_s = time.perf_counter(), comm.opening_s
         program, prepared = self._together(lambda: self._prepare(plan))
-        compile_ms = self._compile_ms(plan, program)
+        compile_ms = self._compile_ms(plan, program) + 1e3 * (comm.opening_s - opened_s)
         plan_ms = max(0.0, (prepared - start) * 1e3 - compile_ms)
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
