@@ -70,7 +70,8 @@ traces() {
         --methods all --grid "$(grid 8)" --seqlens 64K --masks causal,causal_document --trace "$out/traces" --out "$out/traced" \
         --stop-after "$(left)"
 }
-tests() { timeout --kill-after=60 "$(left)" $python -m pytest -q -m gpu tests/parallel/test_channels.py tests/processes/test_nccl_faults.py; }
+tests() { timeout --kill-after=60 "$(left)" $python -m pytest -q -m gpu tests/parallel/test_channels.py tests/processes/test_nccl_faults.py \
+    tests/bench/many_devices/test_joined.py; }
 
 status=0
 for part in $parts; do
