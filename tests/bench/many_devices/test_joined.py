@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import longca
 from bench.many_devices.conftest import records_of
 from longca.processes.child import search_path
 from longca.results.record import Status
