@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-STEP = 11  # one case of so many, and at least one of each kernel and function
+STEP = 13  # one case of so many, and at least one of each kernel and function
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from kernels.stand_ins import attention, checked, stand_in
 from longca import masks
 from longca.kernels import registry, shared
-from longca.kernels.backends.flex import kernel as flex
+from longca.kernels.backends.flex import _attention as flex
 from longca.kernels.base import Case, No
 from longca.masks import Mask
 
@@ -83,7 +83,6 @@ def helion(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     library: Any = sys.modules["helion"]
     library.kernel, library.Config = kernel, dict
-    monkeypatch.delitem(sys.modules, "longca.kernels.backends.helion._bands", raising=False)
 
 
 @pytest.mark.usefixtures("helion")
@@ -123,7 +122,6 @@ def tilelang(monkeypatch: pytest.MonkeyPatch) -> None:
 
     stand_in(monkeypatch, "tilelang.language", **{name: getattr(Language, name) for name in ("Tensor", "prim_func")})
     monkeypatch.setattr(sys.modules["tilelang"], "compile", compiled, raising=False)
-    monkeypatch.delitem(sys.modules, "longca.kernels.backends.tilelang._bands", raising=False)
 
 
 def _cells(program: Any, *names: str) -> Iterator[Any]:

@@ -287,7 +287,6 @@ def paddle(monkeypatch: pytest.MonkeyPatch) -> None:
     library: Any = sys.modules["paddle"]
     library.utils = SimpleNamespace(dlpack=SimpleNamespace(from_dlpack=from_dlpack))
     library.nn = SimpleNamespace(functional=SimpleNamespace(flashmask_attention=paddle_attention))
-    monkeypatch.delitem(sys.modules, "longca.kernels.backends.flashmask._paddle", raising=False)
 
 
 @pytest.mark.usefixtures("paddle")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longca.kernels.backends.flex.kernel import BLOCK, FlexAttention, FlexKernel
+from longca.kernels.backends.flex.kernel import BLOCK, FlexKernel
 from longca.kernels.base import Answer, Attention, Case, No, Preference
 from longca.kernels.block_lists import block_size
 from longca.kernels.shared import older_than
@@ -43,6 +43,8 @@ class FlexFlash(FlexKernel):
         return super().supports(mask, case)
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        from longca.kernels.backends.flex._attention import FlexAttention
+
         attention = super().prepare(mask, case)
         assert isinstance(attention, FlexAttention)
         attention.options["kernel_options"] = {"BACKEND": "FLASH"}
