@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from longca.kernels.base import Case
-from longca.kernels.inputs import Inputs
+from longca.kernels.inputs import DTYPES, Inputs
 
 POWER = {"fp16": 2}  # of two; fp16 has little room, as its smallest numbers lose bits
 USUAL_POWER = 60  # of 126 in bf16 and fp32
@@ -31,6 +31,12 @@ def taken_out(name: str, data_set: str, case: Case, device: torch.device) -> tor
         return None
     factor = _factors(case, case.heads_kv if name in ("v", "dv") else case.heads_q, device)
     return 1 / factor if name in ("v", "out") else factor
+
+
+def underflow(dtype: str, factor: torch.Tensor | None) -> torch.Tensor | float:
+    """What a tensor may lose where its numbers are below the normal ones of the dtype, once the factor of its heads is taken out. A kernel
+    may return 0 for these."""
+    return 0.0 if factor is None else torch.finfo(DTYPES[dtype]).tiny * factor[:, 0]
 
 
 def _factors(case: Case, heads: int, device: torch.device) -> torch.Tensor:
