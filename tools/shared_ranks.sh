@@ -64,7 +64,7 @@ transfers() { # the last lines of a verification, with few cases before them
     verify --ranks-per-gpu 8 --pretend-nodes 2 --methods ulysses --masks causal --out "$out/transfers-2x4" || failed=$?
     return $failed
 }
-tests() { timeout --kill-after=60 "$(left)" $python -m pytest -q -m gpu tests/parallel/test_nccl.py tests/processes/test_nccl_faults.py; }
+tests() { timeout --kill-after=60 "$(left)" $python -m pytest -q -m gpu tests/parallel/test_channels.py tests/processes/test_nccl_faults.py; }
 
 status=0
 for part in $parts; do

@@ -59,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="check N times on each data set, to find errors that occur only sometimes"
     )
+    parser.add_argument(
+        "--quick", action="store_true", help="check three masks (causal, share_question, global_sliding_window), without trials"
+    )
+    parser.add_argument("-x", "--fail-fast", action="store_true", help="stop at the first failure")
+    parser.add_argument(
+        "--dump", metavar="DIR", help="write the tensors of each failure on a mask, with a script that calls the kernel on them"
+    )
     add_device(parser)
     add_plugins(parser, "your kernels or masks")
     parser.add_argument(
@@ -89,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
 def _refuse_other_level(args: argparse.Namespace) -> None:
     if args.level == "cp":
         wrong = {"--repeat": args.repeat != 1, "--deterministic": args.deterministic, "--source": args.source != "random"}
+        wrong |= {"--quick": args.quick, "--fail-fast": args.fail_fast, "--dump": args.dump}
     else:
         wrong = {"--methods": args.methods, "--nproc": args.nproc is not None, "--out": args.out}
         wrong |= {"--ranks-per-gpu": args.ranks_per_gpu is not None, "--pretend-nodes": args.pretend_nodes is not None}

@@ -17,6 +17,7 @@ from longca.bench.plan.cells import Planned, mask_entry, mask_outline, plan
 from longca.bench.plan.estimate import estimates_s, refuse_hopeless
 from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
+from longca.bench.run.health import busy
 from longca.bench.run.level import Level
 from longca.bench.run.progress import Show, TimeLeft, progress
 from longca.bench.run.slow import SlowKernels
@@ -89,7 +90,8 @@ def measure(
             measured_now = {entry.key for entry in todo}
             kept = [believed[entry.key] for entry in planned if entry.key not in measured_now]
             notes = resume_notes(journal, is_unknown, len(kept), len(planned))
-            for note in [*notes, *other_clocks(kept, journal.environments, level.suite.clock)]:
+            disturbing = busy(level.device) if todo else []
+            for note in [*notes, *other_clocks(kept, journal.environments, level.suite.clock), *disturbing]:
                 watcher.say(note)
             if left.seconds > LONG_S:
                 watcher.say(f"{plural(len(todo), 'cell')} to measure: about {format_duration(left.seconds)}.")

@@ -68,9 +68,15 @@ class TorchComm(Comm):
         """Returns a Comm of the same ranks for tensors of the host, so that a message waits for no GPU."""
         return TorchComm(self.group) if self.batches else self
 
-    def close(self) -> None:
-        """Ends the communicators. All ranks do so, once no transfer is under way."""
-        self._links.close()
+    def close(self, at_once: bool = False) -> None:
+        """Ends the communicators. All ranks do so, once no transfer is under way; or one does so at once, and who waits for it fails."""
+        self._links.close(at_once)
+
+    def reopen(self) -> None:
+        """Ends the communicators at once and makes new ones. All ranks do so, after one has failed."""
+        self._links.close(at_once=True)
+        self._links = Links(self.group, self.device)
+        self._link = self._links.channels["keys"]
 
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
         sends = [(rank, tensor) for rank, tensor in sends if tensor.numel()]

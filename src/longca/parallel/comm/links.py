@@ -4,13 +4,14 @@ Every channel is a communicator of its own. torch.distributed names the groups t
 and splits them off the default group, for which all ranks of the job must come, also those of other replicas. So communicators are not
 made by `new_group`: each is a backend that meets through the group's own store, under a name that only its members use.
 
-*Why communicators that work at the same time cannot deadlock.* A rank posts from one thread, and a plan orders the posts of all ranks:
-if two posts share a rank, every rank that takes part in both posts them in that order. Consider the first post, in that order, that does
-not end. All posts before it have ended, so each of its ranks has issued it: a host waits only for posts that it has made before. On the
-device a post starts after the work that its stream had before: kernels, which end, and waits for earlier posts, which have ended. Then it
-needs multiprocessors. Kernels of later posts may hold some while they wait, at most NCCL_MAX_CTAS for each of the 4 channels and one
-subgroup; attention gives its own back. So it gets them where the device, or a rank's share of it, has more multiprocessors than 5 posts
-take (`processes/shared_gpu.py` sees to that). High priority lets transfers begin before the blocks of a running attention that wait.
+*Why communicators that work at the same time cannot deadlock.* A rank posts from one thread, and a plan orders the posts of all ranks: if
+two posts share a rank, every rank that takes part in both posts them in that order. Consider the first post, in that order, that does not
+end. All posts before it have ended, so each of its ranks comes to it: a host waits only for posts that it has made, or inside a post until
+the others make it too (NCCL connects two ranks at their first message). On the device a post starts after the work that its stream had
+before: kernels, which end, and waits for earlier posts, which have ended. Then it needs multiprocessors. Kernels of later posts may hold
+some while they wait, at most NCCL_MAX_CTAS for each of the 4 channels and one subgroup; attention gives its own back. So it gets them
+where the device, or a rank's share of it, has more multiprocessors than 5 posts take (`processes/shared_gpu.py` sees to that). High
+priority lets transfers begin before the blocks of a running attention that wait.
 
 *What a task on the second stream may read* (`Comm.beside`): what it received itself, and what was complete on the stream that posted it
 when the task began, since that stream is not waited for later. What it writes may be read after `join`, or after the wait for a transfer
