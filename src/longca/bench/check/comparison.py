@@ -19,7 +19,7 @@ from longca.bench.check import explain, host_copies
 from longca.bench.check.pieces import in_pieces
 from longca.bench.check.reference import Reference
 from longca.bench.check.sampled_rows import Ints
-from longca.bench.check.stretch import taken_out
+from longca.bench.check.stretch import least_number, taken_out
 from longca.bench.check.verdict import Error, Verdict, tell_apart
 from longca.kernels.base import Case
 
@@ -103,6 +103,8 @@ def _worst(
     multiplies what was computed."""
     error, along, size = in_pieces(partial(_off, factor=factor), got, right)
     rounding = rounding.to(got.device)
+    if factor is not None:
+        rounding = rounding + factor.mT.to(rounding) * least_number(dtype)
     allowed = FACTOR * rounding
     row, head = divmod(int((error / allowed.clamp_min(1e-38)).argmax()), error.shape[1])
     worst = Error(float(error[row, head]), float(allowed[row, head]), f"token {tokens.number(row)}, head {head}")

@@ -33,6 +33,12 @@ def taken_out(name: str, data_set: str, case: Case, device: torch.device) -> tor
     return 1 / factor if name in ("v", "out") else factor
 
 
+def least_number(dtype: str) -> float:
+    """The size below which numbers lose bits or become 0: of fp16 its last bit, of others, whose range is that of fp32, the smallest normal
+    number, as GPUs flush what is smaller."""
+    return float(2.0**-24 if dtype == "fp16" else 2.0**-126)
+
+
 def _factors(case: Case, heads: int, device: torch.device) -> torch.Tensor:
     """The factor of V of each KV head, or of the KV head of each query head, [heads, 1]."""
     power = POWER.get(case.dtype, USUAL_POWER)
