@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from longca.kernels.base import Case
-from longca.kernels.inputs import DTYPES, Inputs
+from longca.kernels.inputs import Inputs
 
 POWER = {"fp16": 2}  # of two; fp16 has little room, as its smallest numbers lose bits
 USUAL_POWER = 60  # of 126 in bf16 and fp32
@@ -34,9 +34,9 @@ def taken_out(name: str, data_set: str, case: Case, device: torch.device) -> tor
 
 
 def underflow(dtype: str, factor: torch.Tensor | None) -> torch.Tensor | float:
-    """What a tensor may lose where its numbers are below the normal ones of the dtype, once the factor of its heads is taken out. A kernel
-    may return 0 for these."""
-    return 0.0 if factor is None else torch.finfo(DTYPES[dtype]).tiny * factor[:, 0]
+    """What a tensor may lose where its numbers lose bits or become 0 in the dtype, once the factor of its heads is taken out. In fp16 that
+    is its last bit; of others, whose range is that of fp32, GPUs flush what is below the normal numbers."""
+    return 0.0 if factor is None else factor[:, 0] * (2.0**-24 if dtype == "fp16" else 2.0**-126)
 
 
 def _factors(case: Case, heads: int, device: torch.device) -> torch.Tensor:
