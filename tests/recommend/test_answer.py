@@ -71,8 +71,9 @@ def test_a_failure_counts_by_whatever_name_it_was_asked_for(write: Write) -> Non
 
 
 def test_noise_does_not_make_a_slow_kernel_as_good(write: Write) -> None:
-    wide, wider = [0.9, 1.0, 1.0, 1.5], [0.9, 1.36, 1.36, 1.7]
-    found = answer(write("made", [kernel("fa4:bands", wide), kernel("flex", wider), kernel("sdpa:cudnn", [0.9, 1.05, 1.05, 1.4])]))
+    wide, wider = [0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.5], [1.1, 1.3, 1.36, 1.36, 1.36, 1.4, 1.7]
+    about = [0.9, 0.95, 1.05, 1.05, 1.1, 1.15, 1.4]
+    found = answer(write("made", [kernel("fa4:bands", 2 * wide), kernel("flex", 2 * wider), kernel("sdpa:cudnn", 2 * about)]))
     assert [(choice.name, choice.as_good) for choice in found.choices] == [("fa4:bands", False), ("sdpa:cudnn", True), ("flex", False)]
 
 

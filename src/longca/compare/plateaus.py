@@ -16,8 +16,8 @@ from itertools import combinations, pairwise
 from statistics import median
 from typing import NamedTuple
 
-from longca.compare.ratio import Ratio, ratio
 from longca.compare.verdicts import Verdict, decide
+from longca.results.ratio import Ratio, ratio
 from longca.results.record import Record
 
 CHANGES = (Verdict.SLOWER, Verdict.FASTER)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
-from longca.compare.ratio import Ratio, ratio
-from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.ratio import ENOUGH_SAMPLES, Ratio, ratio
 from longca.results.record import Record, Status, Times
 
 LOOSE = 0.02  # a median that its run did not know better than this is not compared
@@ -72,17 +70,17 @@ def judge(pairs: Sequence[tuple[Record, Record]], threshold: float, busy: Sequen
 
 def decide(ratio: Ratio, threshold: float) -> Verdict:
     """The whole interval must lie beyond the threshold for a change, by more than drift explains, and within it for none."""
-    limit, drift = 1 + threshold, math.exp(ratio.wander)
-    if ratio.low > limit * drift:
-        return Verdict.SLOWER
-    if ratio.high * drift < 1 / limit:
-        return Verdict.FASTER
+    if ratio.few:
+        return Verdict.UNCLEAR
+    if side := ratio.side(threshold):
+        return Verdict.SLOWER if side > 0 else Verdict.FASTER
+    limit = 1 + threshold
     return Verdict.SAME if ratio.low >= 1 / limit and ratio.high <= limit else Verdict.UNCLEAR
 
 
 def why_open(ratio: Ratio, threshold: float) -> Remark:
     """Why `decide` leaves a ratio open."""
-    if not ratio.known:
+    if ratio.few:
         return Remark(Doubt.FEW_SAMPLES, {"enough": ENOUGH_SAMPLES})
     limit = 1 + threshold
     if ratio.low > limit or ratio.high < 1 / limit:

@@ -251,7 +251,7 @@ class _Prediction:
             rates = {self._place(record): self._work.of_record(record) / record.times.median for record in same}
             ms += self._work.of_mask(mask, case, pass_) / _interpolated(rates, self._place_of(mask))
             work += flops(mask, case, pass_)
-        return Figure(ms, ms, ms, tflops(work, ms), None, _peak_gib(problem, near), near.records)
+        return Figure(ms, tflops(work, ms), None, _peak_gib(problem, near), near.records, [ms])
 
     def _place(self, record: Record) -> float:
         """Where a record lies on the line of rates."""

@@ -165,8 +165,8 @@ def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
         if plan_ms is None:
             return entry.without(NOT_MEASURED, "its planning was not timed, so --calls-per-plan cannot be answered")
         more = plan_ms / calls_per_plan
-        times = {"ms": figure.ms + more, "p20": figure.p20 + more, "p80": figure.p80 + more}
-        figures[digest] = replace_fields(figure, **times, tflops=figure.tflops * figure.ms / (figure.ms + more), mfu=None)
+        speed, samples = figure.tflops * figure.ms / (figure.ms + more), [sample + more for sample in figure.samples]
+        figures[digest] = replace_fields(figure, ms=figure.ms + more, tflops=speed, mfu=None, samples=samples)
     return replace(entry, figures=figures)
 
 

@@ -18,7 +18,7 @@ from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
 from longca.results.points import grouped
 from longca.results.problem import Split
-from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
+from longca.results.ratio import ENOUGH_SAMPLES, REPEATS
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
@@ -76,7 +76,7 @@ def _heading(answer: Answer, best: Choice) -> list[str]:
     over = f"; {what} over {answer.masks} masks (seeds {', '.join(map(str, answer.seeds))})" if answer.masks > 1 else ""
     lines = [f"use {first}: {_speed_and_time(answer, pair or best)}{_mark(answer, best)}.", f"for {_asked(answer)}{over}."]
     lines += [f"as a single kernel, use {best.name}: {_speed_and_time(answer, best)}."] if pair else []
-    alike = f"within {'' if best.simulated or answer.nearest else 'the noise or '}{100 * PRACTICAL:g} %"  # what is computed has no noise
+    alike = f"within {'' if best.simulated or answer.nearest else 'the noise and '}{100 * REPEATS:g} %"  # what is computed has no noise
     return [*lines, f"as fast as {best.name}, {alike}: {', '.join(equals)}."] if equals else lines
 
 

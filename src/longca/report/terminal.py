@@ -13,7 +13,7 @@ from longca.results.points import grouped
 from longca.results.reading import Results
 from longca.results.shown import Part
 from longca.results.summary import counts, failures
-from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
+from longca.results.tables import MARKS, SpeedUnit, Table, length_table, speed_unit
 from longca.text import plural
 
 
@@ -39,7 +39,7 @@ def fastest_tables(groups: Groups) -> list[Table]:
         unit = speed_unit(row.record.speed for row in timed)
         texts = {(group.contest.mask_name, group.contest.seqlen): _winner(group, dense, unit) for group in own if group.ranking.best}
         patterns = any(row.is_pattern and dense.gain(row, row.record) for row in timed)
-        signs = f"{unit.name}; {NOISY}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
+        signs = f"{unit.name}; {MARKS}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
         tables.append(length_table(f"fastest, {contest.pass_}, {contest_title(contest)} ({signs})", texts))
     return [table for table in tables if table.rows]
 
@@ -60,7 +60,8 @@ def contest_title(contest: Contest) -> str:
 def _winner(group: Group, dense: DenseTimes, unit: SpeedUnit) -> str:
     best, *others = group.ranking.equals
     masks = f" (n={len(group.ranking.masks)})" if len(group.ranking.masks) > 1 else ""
-    equal = f" = {', '.join(f'{other.line}~' if other.noisy else other.line for other in others)}" if others else ""
+    equal = f" = {', '.join(other.title for other in others)}" if others else ""
     gains = [gain for record in best.records if (gain := dense.gain(group.first, record)) is not None]
     speedup = f" {median(gains):.3g}x" if gains else ""
-    return f"{best.line} {unit.text(best.tflops, best.noisy)}{speedup}{masks}{equal}"
+    few = "?" if best.few else ""
+    return f"{best.line} {unit.text(best.tflops, best.noisy)}{few}{speedup}{masks}{equal}"

@@ -105,6 +105,7 @@ class Fastest(Struct, frozen=True, rename={"pass_": "pass"}):
     same: str | None  # a simpler mask that shows the same pairs
     fastest: list[str]  # the best, and all that are as fast
     noisy: bool
+    few: bool  # samples
     tflops: float
     masks: int
     ends: tuple[float, float]
@@ -131,6 +132,7 @@ def _fastest(group: Group, frame: Frame, limits: Limits, records: Numbers) -> Fa
         group.same,
         fastest=[standing.line for standing in ranking.equals],
         noisy=any(standing.noisy for standing in ranking.equals),
+        few=any(standing.few for standing in ranking.equals),
         tflops=best.tflops,
         masks=len(best.figures),
         ends=best.speeds,

@@ -84,7 +84,8 @@ def _text(value: str) -> str:
 
 
 def _roofline(record: Record, results: Results) -> dict[str, Any]:
-    """The bytes that the pass moves at least, per second in GB, and the least time that the device allows; None over several ranks."""
+    """The bytes that the pass moves at least, per second in GB, and the least time that the device allows at the clock of the record; None
+    over several ranks."""
     limit = of_record(record, results)
     return {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
 
@@ -159,7 +160,8 @@ def write_parquet(results: Results, path: str) -> None:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise Unavailable("writing Parquet needs pyarrow; pip install pyarrow, or use --csv.") from error
-    table = arrow.Table.from_pydict(columns(results))
+    samples = [record.timed.samples if record.timed else None for record in results.records]
+    table = arrow.Table.from_pydict(columns(results) | {"samples": samples})
     try:
         with Path(path).open("wb") as file:  # an error of Python's own is one sentence
             parquet.write_table(table, file)

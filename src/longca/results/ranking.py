@@ -3,8 +3,8 @@
 Kernels are compared on the masks (one per seed) for which there are the most figures: the number of kernels that have all of these masks,
 times the number of masks. A kernel that failed on one of its masks is out, with the reason; so is one that lacks some of these masks, and
 where such a kernel is faster than the best on those that both have, other masks are taken. Training pays the sum over its steps, so kernels
-are compared by their total time: a time is the mean over these masks, a speed is all work over all time. Two kernels are equal where these
-times differ by no more than `PRACTICAL`, or by little more while their spreads overlap.
+are compared by their total time: a time is the mean over these masks, a speed is all work over all time. Two kernels are equal where the
+interval of the ratio of their times reaches within `REPEATS` of 1 (`results.ratio`). The k-th sample of a total is the sum of k-th samples.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from msgspec.structs import replace
 from longca.results.naming import Row
 from longca.results.points import grouped, line_of
 from longca.results.problem import Pass
+from longca.results.ratio import ENOUGH_SAMPLES, as_fast
 from longca.results.record import Record
 from longca.results.versions import is_older
 
-PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
-NOISE_EXPLAINS = 0.1  # of a time, at most
-ENOUGH_SAMPLES = 5  # with fewer, `compare` decides nothing and `recommend` says so
+PRACTICAL = 0.03  # of a time: smaller changes between two journals do not matter, unless a threshold is given
 SETTLED_S = 0.1  # of load, after which an H200 is nearly always within 2.5 % of its final clock (results/h200/README.md)
 NOT_MEASURED, FEWER_MASKS = "not measured", "fewer masks"
 
@@ -34,18 +33,11 @@ class Figure(Struct, frozen=True, gc=False):
     """One kernel on one mask: the times of a record, or the sum of a forward's and a backward's."""
 
     ms: float
-    p20: float
-    p80: float
     tflops: float
     mfu: float | None
     peak_gib: float | None
     records: tuple[Record, ...]
-
-    def as_fast_as(self, other: Figure) -> bool:
-        """Whether the times differ by what does not matter, or by little more while the spreads (20th to 80th percentile) overlap."""
-        apart = max(self.ms, other.ms) / min(self.ms, other.ms) - 1
-        overlap = self.p20 <= other.p80 and other.p20 <= self.p80
-        return apart <= PRACTICAL or (overlap and apart <= NOISE_EXPLAINS)
+    samples: Sequence[float]  # of `ms`; a single one where the time was computed
 
 
 def figure(records: Sequence[Record]) -> Figure:
@@ -55,9 +47,7 @@ def figure(records: Sequence[Record]) -> Figure:
 
 def _of_record(record: Record) -> Figure:
     times = record.times
-    # the spread of a simulated time is the error of the model, which is alike for all methods, and no noise
-    p20, p80 = (times.median, times.median) if record.simulated else (times.p20, times.p80)
-    return Figure(times.median, p20, p80, record.speed, times.mfu, record.peak_gib, (record,))
+    return Figure(times.median, record.speed, times.mfu, record.peak_gib, (record,), times.samples)
 
 
 def together(parts: Sequence[Figure]) -> Figure:
@@ -70,12 +60,11 @@ def together(parts: Sequence[Figure]) -> Figure:
     peaks = [part.peak_gib for part in parts if part.peak_gib is not None]
     return Figure(
         ms,
-        p20=sum([part.p20 for part in parts]),
-        p80=sum([part.p80 for part in parts]),
         tflops=speed,
         mfu=None if first.mfu is None else speed * first.mfu / first.tflops,
         peak_gib=max(peaks) if len(peaks) == len(parts) else None,
         records=tuple([record for part in parts for record in part.records]),
+        samples=[sum(taken) for taken in zip(*[part.samples for part in parts], strict=False)],
     )
 
 
@@ -106,7 +95,8 @@ class Entry:
     def whole(self) -> Figure:
         """The mean time over the masks, and all work over all time."""
         total, count = together([*self.figures.values()]), len(self.figures)
-        return replace(total, ms=total.ms / count, p20=total.p20 / count, p80=total.p80 / count) if count > 1 else total
+        samples = [sample / count for sample in total.samples]
+        return replace(total, ms=total.ms / count, samples=samples) if count > 1 else total
 
     @property
     def tflops(self) -> float:
@@ -143,9 +133,14 @@ class Entry:
         return min(len(record.times.samples) for record in self.records)
 
     @property
+    def few(self) -> bool:
+        """Whether a record has too few samples to tell it from others."""
+        return any(not record.simulated and len(record.times.samples) < ENOUGH_SAMPLES for record in self.records)
+
+    @property
     def title(self) -> str:
-        """The name, with `~` where a figure is noisy."""
-        return f"{self.line} ~" if self.noisy else self.line
+        """The name, with `~` where a figure is noisy, and `?` where one has few samples."""
+        return self.line + "~" * self.noisy + "?" * self.few
 
     def without(self, status: str, reason: str) -> Entry:
         """The same kernel, out for this reason."""
@@ -316,7 +311,9 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
     compared = [Entry(entry.line, {digest: entry.figures[digest] for digest in digests}) for entry in having]
     compared.sort(key=lambda entry: (-entry.tflops, _complexity(entry.records[0].method), entry.line))
     best = compared[0].whole
-    last = max(place for place, entry in enumerate(compared) if entry.whole.as_fast_as(best))  # whoever is faster is equal, too
+    last = max(
+        place for place, entry in enumerate(compared) if as_fast(entry.whole.samples, best.samples)
+    )  # whoever is faster is equal, too
     return [
         Standing(entry.line, entry.figures, against_best=entry.tflops / best.tflops, equal=place <= last)
         for place, entry in enumerate(compared)
