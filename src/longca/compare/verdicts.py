@@ -103,12 +103,12 @@ def _measured(a: Record, b: Record, threshold: float, busy: Sequence[str]) -> Ce
     verdict = verdict or decide(change, threshold)
     if verdict is Verdict.UNCLEAR:
         return Cell(verdict, a, b, change, why_open(change, threshold))
-    if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.times.clock_mhz and b.times.clock_mhz:
-        factor = b.times.clock_mhz / a.times.clock_mhz
+    if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.times.mhz and b.times.mhz:
+        factor = b.times.mhz / a.times.mhz
         in_cycles = change.value * factor
         remains = max(in_cycles, 1 / in_cycles) >= FAR if far else decide(change.times(factor), threshold) is verdict
         if not remains:
-            return Cell(Verdict.UNCLEAR, a, b, change, Remark(Doubt.CLOCK, {"before": a.times.clock_mhz, "after": b.times.clock_mhz}))
+            return Cell(Verdict.UNCLEAR, a, b, change, Remark(Doubt.CLOCK, {"before": a.times.mhz, "after": b.times.mhz}))
     return Cell(verdict, a, b, change)
 
 

@@ -113,7 +113,7 @@ def _limit(record: Record, environment: Environment | None) -> float | None:
         if record.simulated:
             return None  # its figures are those of other devices
         return metrics.cpu_bound(environment.cores, record.problem.dtype) if environment.cores else None
-    return metrics.peak(environment.name, record.problem.dtype)
+    return metrics.peak(environment.name, record.problem.dtype, record.times.mhz)
 
 
 def _near(value: float, other: float) -> bool:

@@ -28,17 +28,17 @@ class Limits:
         self._per_mhz: dict[Group, float] = {}
         for record in results.records:
             if record.problem.mask == DENSE and is_limited(record):
-                group, clock_mhz = self._group(record), record.times.clock_mhz
+                group, mhz = self._group(record), record.times.mhz
                 self._dense[group] = max(self._dense.get(group, 0.0), record.speed)
-                if clock_mhz:
-                    self._per_mhz[group] = max(self._per_mhz.get(group, 0.0), record.speed / clock_mhz)
+                if mhz:
+                    self._per_mhz[group] = max(self._per_mhz.get(group, 0.0), record.speed / mhz)
 
     def of(self, record: Record) -> float | None:
         """The limit of a timed record in TFLOP/s; None where it has none."""
         if not is_limited(record):
             return None
-        group, clock_mhz = self._group(record), record.times.clock_mhz
-        dense = self._per_mhz[group] * clock_mhz if clock_mhz and group in self._per_mhz else self._dense.get(group)
+        group, mhz = self._group(record), record.times.mhz
+        dense = self._per_mhz[group] * mhz if mhz and group in self._per_mhz else self._dense.get(group)
         share = None if dense is None else self._share(record)
         return None if dense is None or share is None else dense * share
 

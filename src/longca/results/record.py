@@ -65,11 +65,18 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spread: NotNegative | None = None
     stop: str = ""  # "target": known well enough; "budget": time ran out; "most": enough samples
     noisy: bool = False
-    mfu: NotNegative | None = None  # share of the device's peak
+    mfu: NotNegative | None = None  # share of the device's peak at `at_mhz`, or else at `clock_mhz`
     call_ms: NotNegative | None = None  # how long the host was busy
     host_bound: bool | None = None
     nondeterministic: bool | None = None  # timed calls on the same inputs gave different bits
-    clock_mhz: NotNegative | None = None
+    clock_mhz: NotNegative | None = None  # of the SMs, during the samples
+    clocks: list[Natural] | None = None  # the same, of each sample
+    at_mhz: NotNegative | None = None  # the clock that the times are given for; None: as measured
+
+    @property
+    def mhz(self) -> float | None:
+        """The SM clock that the times are of; None where it was not read."""
+        return self.at_mhz or self.clock_mhz
 
 
 Error = Annotated[float, Meta(ge=0)]  # of any size: a wrong lse may be off by more than any bound
@@ -104,7 +111,7 @@ class Memory(Struct, frozen=True, omit_defaults=True):
 
 
 class Energy(Struct, frozen=True, omit_defaults=True):
-    """Power beside the samples, and the energy of one call where it was measured."""
+    """The energy of one call, and the power meanwhile; in older records the power beside the samples alone."""
 
     watts: NotNegative | None = None
     joules: NotNegative | None = None

@@ -64,7 +64,7 @@ def of_record(record: Record, results: Results) -> Roofline | None:
     """The roofline of a record of one device at its SM clock (without one, at that of the datasheet), with the tiles of most kernels; None
     over several ranks, or where the journal lacks the mask. That of a forward and a backward together is the sum of both."""
     problem, built, device = record.problem, record.built, results.environment(record).name
-    clock_mhz = record.timed.clock_mhz if record.timed else None
+    mhz = record.timed.mhz if record.timed else None
     entry = results.masks.get((built.digest, problem.mask))
     if record.split is not None or entry is None:
         return None
@@ -73,7 +73,7 @@ def of_record(record: Record, results: Results) -> Roofline | None:
     parts = []
     for part in problem.pass_.parts:
         share = stored_share(entry, tile_rows(part, problem.heads_q, problem.heads_kv)) or 1.0
-        parts.append(_roofline(flops_of(pairs, *sizes, part), share, case, part, device, clock_mhz))
+        parts.append(_roofline(flops_of(pairs, *sizes, part), share, case, part, device, mhz))
     return _joined(parts)
 
 
@@ -96,7 +96,7 @@ def _joined(parts: Sequence[Roofline]) -> Roofline:
     return Roofline(*sums)
 
 
-def _roofline(work: int, share: float, case: Case, pass_: Pass, device: str, clock_mhz: float | None) -> Roofline:
-    speed, rate, moved = peak(device, case.dtype, clock_mhz), bandwidth(device), traffic(case, pass_)
+def _roofline(work: int, share: float, case: Case, pass_: Pass, device: str, mhz: float | None) -> Roofline:
+    speed, rate, moved = peak(device, case.dtype, mhz), bandwidth(device), traffic(case, pass_)
     compute_ms = None if speed is None else work / share / speed / 1e9
     return Roofline(work, work / share, moved, compute_ms, None if rate is None else moved / rate / 1e9)

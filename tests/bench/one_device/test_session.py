@@ -88,7 +88,7 @@ def test_peak_memory_is_the_calls_own_whatever_was_there_before(session: Session
         cuda.take(9999)
         cuda.take(-9999)
 
-    peak_bytes, timing = session.time(call, change, call)
+    peak_bytes, timing = session.time(call, change)
     assert peak_bytes == 500
     assert session.allocated() == (240 << 20) + 7000 + 100 * (1 + len(timing.samples))
 

@@ -24,7 +24,6 @@ from longca.bench.check.reference_store import ReferenceStore
 from longca.bench.check.sampled_rows import SampledRows
 from longca.bench.check.timed_calls import AfterClock, check_other, check_timed
 from longca.bench.clock.clock import Timer, Timing, measure
-from longca.bench.clock.telemetry import Telemetry, telemetry_for
 from longca.bench.clock.timers import CudaTimer, timer_for
 from longca.bench.many_devices.grids import plan_of
 from longca.bench.many_devices.ranks_timer import RanksTimer, all_agree
@@ -155,7 +154,6 @@ class RankSession:
         self._graphs = CompiledGraphs()
         self._plugins: set[str] = set()
         self._timer: Timer | None = None
-        self._telemetry: Telemetry | None = None
 
     def prepare(self, cell: dict[str, Any], digest: str, backward: bool, plugins: list[str]) -> Prepared:
         """Plans, prepares the kernels, makes this rank's tokens, and calls each pass once."""
@@ -233,20 +231,12 @@ class RankSession:
         current, rules, comm = self.current, msgspec.convert(settings, ClockSettings), self._comm
         if self._timer is None:
             self._timer = timer_for(current.plan.case.device, comm.barrier)
-            self._telemetry = telemetry_for(comm.device.type, comm.device.index or 0)
         calls, which = current.calls, Pass(pass_)
         calls.keep(which)
         comm.traffic.reset()
         peak = self._peak_bytes(calls.of(which))
         sent = None if current.plan.method.peer else comm.traffic.sent_bytes
-        timing = measure(
-            calls.of(which),
-            RanksTimer(comm, self._timer),
-            rules,
-            self._telemetry,
-            before=partial(calls.change, which),
-            load=calls.load(which),
-        )
+        timing = measure(calls.of(which), RanksTimer(comm, self._timer), rules, before=partial(calls.change, which))
         after = self._after_clock(which)
         calls.release()  # or what it saved would lie beside what the program without transfers makes
         return Timed(
@@ -324,7 +314,7 @@ class RankSession:
         torch.cuda.reset_peak_memory_stats(device)
         call()
         torch.cuda.synchronize(device)
-        own = self._timer.flush_bytes if isinstance(self._timer, CudaTimer) else 0
+        own = self._timer.own_bytes if isinstance(self._timer, CudaTimer) else 0
         return int(torch.cuda.max_memory_allocated(device)) - own
 
     def _synchronize(self) -> None:

@@ -143,10 +143,10 @@ class PassTimer:
     def _timed(self, pass_: Pass) -> Outcome:
         calls, session, case = self.calls, self.session, self.case
         kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
-        peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_), calls.load(pass_))
+        peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_))
         with memory_for(CHECK):
             nondeterministic = self._check(pass_)
-        figures: dict[str, Any] = {"joules": session.joules(calls.of(pass_)), "nondeterministic": nondeterministic}
+        figures: dict[str, Any] = {"energy": session.energy(calls.of(pass_)), "nondeterministic": nondeterministic}
         calls.release()
         first, steady = sum(self.first_ms[part] for part in pass_.parts), timing.median if case.device == "cuda" else timing.call_ms
         figures["compile_ms"] = self.first_ms["tuning"] + max(0.0, first - steady)

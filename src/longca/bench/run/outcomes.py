@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from longca.bench.clock.clock import Timing
+from longca.bench.clock.telemetry import CallEnergy
 from longca.bench.plan.cells import Planned
 from longca.errors import LongcaError, Refused, Unavailable, is_out_of_memory
 from longca.kernels.base import Case
@@ -72,13 +73,13 @@ def timed_outcome(
     device_model: str,
     ranks: int = 1,
     nondeterministic: bool | None = None,
-    joules: float | None = None,
+    energy: CallEnergy | None = None,
     **fields: Any,
 ) -> Outcome:
     """The outcome of a timed pass, per device of those that share the work; `fields` are what else is known of it. A speed that the
     device cannot reach is invalid and gets no time."""
     speed = metrics.tflops(metrics.flops(mask, case, pass_) / ranks, timing.median)
-    limit = peak = metrics.peak(device_model, case.dtype)
+    limit = peak = metrics.peak(device_model, case.dtype, timing.at_mhz or timing.clock_mhz)
     if peak is None and case.device == "cpu":
         limit = metrics.cpu_bound(len(os.sched_getaffinity(0)), case.dtype, metrics.cpu_flags())
     impossible = metrics.too_fast(speed, limit, device_model, case.dtype)
@@ -98,9 +99,10 @@ def timed_outcome(
         host_bound=timing.host_bound,
         nondeterministic=nondeterministic,
         clock_mhz=timing.clock_mhz,
+        clocks=[round(mhz) for mhz in timing.clocks] or None,
+        at_mhz=timing.at_mhz,
     )
-    energy = None if timing.watts is None and joules is None else Energy(timing.watts, joules)
-    return Outcome(status=Status.OK, timed=times, energy=energy, **fields)
+    return Outcome(status=Status.OK, timed=times, energy=Energy(energy.watts, energy.joules) if energy else None, **fields)
 
 
 def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:
