@@ -28,7 +28,6 @@ from longca.results.ranking import Entry, Figure, Out, entries
 from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Record, Status
 from longca.results.tile_work import TileWork
-from longca.text import format_size
 
 ANSWERED = frozenset({"mask", "pass_", "seed", "scale"})  # fields of a problem that do not tell records from a question about this mask
 DRAWING = frozenset({"documents", "distribution", "packing"})
@@ -234,13 +233,13 @@ class _Prediction:
 
     def _entry(self, problem: Problem, entry: Entry, figures: Sequence[Figure]) -> Entry:
         if entry.out:
-            return Entry(entry.line, {}, Out(entry.line, entry.out.status, f"at {format_size(self.first)}: {entry.out.reason}"))
+            return Entry(entry.line, {}, Out(entry.line, entry.out.status, {**entry.out.why, "at": self.first}))
         predicted: dict[str, Figure] = {}
         for near in entry.figures.values():
             mask = self.question.build(0 if problem.documents else near.records[0].problem.seed)
             case = case_of(problem, mask, self._device)
             if reason := refusal(near.records[0].label, mask, case):
-                return entry.without(Status.UNSUPPORTED.value, reason)
+                return entry.without(Status.UNSUPPORTED.value, reason=reason)
             predicted[mask.digest] = self._figure(problem, mask, case, near, figures)
         return Entry(entry.line, predicted)
 

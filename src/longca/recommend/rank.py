@@ -100,18 +100,14 @@ class _Context:
     def _within_memory(self, entry: Entry) -> Entry:
         """The entry, out if it needs more memory than the device has, or than the user has."""
         asked, device = self.question.memory_gib, self.environment.memory_gib
-        limits = [(gib, owner) for gib, owner in ((asked, "asked for"), (device, f"of the {self.environment.name}")) if gib is not None]
+        limits = [(gib, owner) for gib, owner in ((asked, ""), (device, self.environment.name)) if gib is not None]
         need = None if entry.out else self.needed_gib(entry.figures.values())
         if entry.out or not limits or (need is None and asked is None):
             return entry
         if need is None:
-            why = "memory is counted on GPUs only" if self.environment.on_cpu else "its memory was not counted"
-            return entry.without(NOT_COUNTED, f"{why}, so --memory cannot be answered")
+            return entry.without(NOT_COUNTED, on_cpu=self.environment.on_cpu)
         limit, owner = min(limits)
-        if need <= limit:
-            return entry
-        takes = "would take about" if self.near else "takes"
-        return entry.without(TOO_LARGE, f"it {takes} {need:.3g} GiB with its inputs, over the {limit:.3g} GiB {owner}")
+        return entry if need <= limit else entry.without(TOO_LARGE, gib=need, limit=limit, owner=owner, scaled=self.near is not None)
 
     def choice(self, standing: Standing, place: int) -> Choice:
         records, figures, first = standing.records, [*standing.figures.values()], standing.records[0]
@@ -163,7 +159,7 @@ def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
     for digest, figure in entry.figures.items():
         plan_ms = _plan_ms(figure)
         if plan_ms is None:
-            return entry.without(NOT_MEASURED, "its planning was not timed, so --calls-per-plan cannot be answered")
+            return entry.without(NOT_MEASURED, plan_ms=None)
         more = plan_ms / calls_per_plan
         speed, samples = figure.tflops * figure.ms / (figure.ms + more), [sample + more for sample in figure.samples]
         figures[digest] = replace_fields(figure, ms=figure.ms + more, tflops=speed, mfu=None, samples=samples)

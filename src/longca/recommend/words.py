@@ -21,6 +21,7 @@ from longca.results.problem import Split
 from longca.results.ratio import ENOUGH_SAMPLES, REPEATS
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure, speed_unit
+from longca.results.words import excluded
 from longca.simulate import cluster as clusters
 from longca.simulate.errors import trust_in
 from longca.text import format_dims, format_extras, format_heads, format_shape, format_size, format_tokens, plural
@@ -231,7 +232,7 @@ def _excluded(answer: Answer) -> list[Part]:
     if not answer.out:
         return []
     title = "excluded as single kernels:" if answer.pair else "excluded:"  # the pair may have the backward of one
-    return ["", Table(title, ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
+    return ["", Table(title, ["", "", "why"], [[out.line, out.status, excluded(out)] for out in answer.out])]
 
 
 def _no_answer(answer: Answer) -> list[str]:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -69,11 +70,11 @@ def together(parts: Sequence[Figure]) -> Figure:
 
 
 class Out(Struct, frozen=True, gc=False):
-    """A kernel that is not compared: its status, `not measured` or `fewer masks`, and why."""
+    """A kernel that is not compared: its status, `not measured` or `fewer masks`, and the facts that say why (`results.words`)."""
 
     line: str
     status: str
-    reason: str
+    why: Mapping[str, Any]
     share: float | None = None  # its speed over the best one's on the masks that both have
 
 
@@ -142,9 +143,9 @@ class Entry:
         """The name, with `~` where a figure is noisy, and `?` where one has few samples."""
         return self.line + "~" * self.noisy + "?" * self.few
 
-    def without(self, status: str, reason: str) -> Entry:
-        """The same kernel, out for this reason."""
-        return Entry(self.line, {}, Out(self.line, status, reason), self.failed)
+    def without(self, status: str, **why: Any) -> Entry:
+        """The same kernel, out for these facts."""
+        return Entry(self.line, {}, Out(self.line, status, why), self.failed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,9 +235,11 @@ def _entry(line: str, rows: Iterable[Row], pass_: Pass, kind: Pass) -> Entry:
         if whole is None:
             missing.update(part for part in parts if part not in passes)
     if failed:
-        return Entry(line, figures, Out(line, failed[0].status.value, _reason(failed, len(failed) + len(figures))), failed[0])
+        seeds = sorted({record.problem.seed for record in failed})
+        why = {"reason": failed[0].reason} | ({"seeds": seeds, "masks": len(failed) + len(figures)} if figures else {})
+        return Entry(line, figures, Out(line, failed[0].status.value, why), failed[0])
     if not figures:
-        return Entry(line, {}, Out(line, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}"))
+        return Entry(line, {}, Out(line, NOT_MEASURED, {"lacks": sorted(missing)}))
     return Entry(line, figures)
 
 
@@ -244,12 +247,6 @@ def _rank_of(record: Record, pass_: Pass) -> tuple[bool, bool]:
     """The larger, the more a record counts among several of one kernel, mask and pass."""
     suits = record.problem.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
     return suits, not is_older(record)
-
-
-def _reason(failed: list[Record], masks: int) -> str:
-    reason = failed[0].reason or failed[0].status.value
-    seeds = ", ".join(str(seed) for seed in sorted({record.problem.seed for record in failed}))
-    return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else reason
 
 
 def _mask_sets(timed: Sequence[Entry], kept: Collection[str]) -> list[frozenset[str]]:
@@ -282,13 +279,12 @@ def _ranking(everyone: tuple[Entry, ...], shared: frozenset[str]) -> Ranking:
 
 
 def _unshared(entry: Entry, best: Standing) -> Out:
-    where = f"of the {len(best.figures)} masks (seeds) on which the others are compared"
     both = entry.figures.keys() & best.figures.keys()
+    why = {"common": len(both), "of": len(best.figures), "best": best.line}
     if not both:
-        return Out(entry.line, NOT_MEASURED, f"it was measured on none {where}")
+        return Out(entry.line, NOT_MEASURED, why)
     share = sum(best.figures[digest].ms for digest in both) / sum(entry.figures[digest].ms for digest in both)
-    reason = f"it was measured on {len(both)} {where}; there it has {share:.2f} times the speed of {best.line}"
-    return Out(entry.line, FEWER_MASKS, reason, share)
+    return Out(entry.line, FEWER_MASKS, why, share)
 
 
 @cache
