@@ -104,10 +104,12 @@ Check = dict[str, TensorError]
 
 
 class Memory(Struct, frozen=True, omit_defaults=True):
-    """Peak memory of a call above its inputs, on the rank that needs the most."""
+    """Peak memory of a call above its inputs, on the rank that needs the most. `outside_gib`: what a rank takes of
+    its GPU beside torch's allocator, so communicators, the CUDA context and kernels' code; where ranks share a GPU their mean."""
 
     peak_gib: Gib
     ranks: list[Gib] | None = None
+    outside_gib: Gib | None = None
 
 
 class Energy(Struct, frozen=True, omit_defaults=True):
@@ -127,6 +129,7 @@ class RankFigures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wait_share: float | None = None
     exposed_share: NotNegative | None = None  # of the time, that ranks wait for bytes under way
     hidden_share: NotNegative | None = None  # of the time of transfers, that runs beside compute
+    nccl: str | None = None  # the version that ranks had loaded
 
 
 class Outcome(Struct, kw_only=True, omit_defaults=True):

@@ -105,6 +105,6 @@ def test_the_call_that_shows_the_memory_warms_up_as_far_as_it_loads_the_device(s
         cuda.running_s = device_s
 
     changes = list[None]()
-    session.time(call, lambda: changes.append(None), call)
+    session.time(call, lambda: changes.append(None))
     assert len(calls) == 1 + warming + 3
     assert len(changes) == warming + 3  # the inputs change before each call that the timer makes

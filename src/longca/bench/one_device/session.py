@@ -28,6 +28,7 @@ from longca.results.settings import ClockSettings
 if TYPE_CHECKING:
     from longca.bench.check.reference import Reference
     from longca.bench.check.reference_store import ReferenceStore
+    from longca.bench.check.verdict import Verdict
     from longca.bench.one_device.job import PassTimer
     from longca.bench.one_device.torch_state import TorchState
     from longca.kernels.inputs import Inputs
@@ -52,6 +53,7 @@ class Session:
         self.clock = ClockSettings()
         self.device_lost = False
         self.slow_plans: dict[str, float] = {}  # milliseconds, of kernels that take about as long to prepare a second time as the first
+        self.tried: dict[tuple[str, bool], Verdict | None] = {}  # verdicts of a short trial, by label and backward; None: not tried
         self.graphs = CompiledGraphs()
         self.held: tuple[Cell, PassTimer] | None = None  # a prepared kernel that the next job times again
         self._given_up: dict[tuple[str, bool], Outcome] = {}
@@ -152,6 +154,14 @@ class Session:
                 return self._references.get(mask, case, seed, self._cache)
             except OSError:  # somebody removed the cache: this worker computes the reference for itself
                 return self._references.get(mask, case, seed, None)
+
+    def short_reference(self, mask: AnyMask, case: Case, seed: int) -> Reference:
+        """The reference of a trial beside that of the problem, which is kept."""
+        from longca.bench.check.reference import reference
+
+        assert self._usual is not None
+        with self._usual.instead(), memory_for(REFERENCE):
+            return reference(mask, case, seed)
 
     def drawn_rows(self, mask: AnyMask, case: Case, inputs: Inputs) -> Reference:
         """The reference of rows that nobody could know before they are drawn."""

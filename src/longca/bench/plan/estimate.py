@@ -27,6 +27,7 @@ CHECK_CALLS = 6  # what checking a kernel costs, in its own calls
 NOISY = 0.2  # the share of cells whose samples never agree, so that the clock spends all it may
 FIRST_S = {"cuda": 3.0, "cpu": 2.0}  # what the first cell of a kernel costs: its process, imports, and on a GPU code that is compiled
 BETWEEN_S = {"cuda": 0.011, "cpu": 0.0}  # the load before a sample, and what brings it about
+COMPILE_S = 3.0  # on a GPU, where no compiled code is on disk yet
 REFERENCE_WORK = 56 / 64 * 10  # of the whole square of pairs, per pair, head and head size: sampled rows in fp64, at a tenth of the speed
 SHORTEST = 128
 
@@ -52,10 +53,11 @@ def clock_s(call: float, clock: ClockSettings, between: float = 0.0) -> float:
     return max(clock.warmup_s, sample) + (1 - NOISY) * agreeing + NOISY * noisy
 
 
-def estimates_s(planned: Iterable[Planned], suite: Suite, full: bool = False) -> dict[str, float]:
-    """Seconds of each cell by its key. The first cell of a kernel bears its start, its first cell on a problem the check, and the
-    first cell of a problem the reference. Cells that will not run take no time; `full` runs those that need memory in O(S²), too."""
-    seconds, seen = dict[str, float](), set[Cell | Problem | str]()
+def estimates_s(planned: Iterable[Planned], suite: Suite, full: bool = False, compile_s: float = 0.0) -> dict[str, float]:
+    """Seconds of each cell by its key. The first cell of a kernel bears its start, its first cell on a mask what compiling takes, its first
+    cell on a problem the check, and the first cell of a problem the reference. Cells that will not run take no time; `full` runs those
+    that need memory in O(S²), too."""
+    seconds, seen = dict[str, float](), set[Cell | Problem | str | tuple[str, str]]()
     longest = None if full else suite.quadratic_length
     for entry in planned:
         cell, problem, call = entry.cell, entry.cell.problem, call_s(entry.cell)
@@ -65,11 +67,12 @@ def estimates_s(planned: Iterable[Planned], suite: Suite, full: bool = False) ->
         own = clock_s(call, suite.clock, BETWEEN_S[cell.device]) + 0.05
         if cell.kernel not in seen:
             own += FIRST_S[cell.device]
+        own += compile_s if (cell.kernel, problem.mask) not in seen else 0.0
         if cell.job not in seen:
             own += 0.1 + CHECK_CALLS * call
         if problem.every_pass not in seen:
             own += 0.1 + REFERENCE_WORK * problem.seqlen**2 * problem.heads_q * problem.head_dim / flops_per_second(cell.device)
-        seen |= {cell.job, problem.every_pass, cell.kernel}
+        seen |= {cell.job, problem.every_pass, cell.kernel, (cell.kernel, problem.mask)}
         seconds[entry.key] = own
     return seconds
 

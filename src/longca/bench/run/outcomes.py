@@ -22,6 +22,7 @@ from longca.results.problem import Pass
 from longca.results.record import SCHEMA, BuiltMask, Check, Energy, Outcome, Record, Status, Times
 from longca.text import LONGEST_REASON, out_of_memory, printable, short
 
+HINTS = {"0 active drivers": "; Triton finds no GPU here: TRITON_INTERPRET=1 runs its kernels on a CPU"}
 PLACE = "longca_place"  # an attribute of errors whose frames are gone
 MEASURED = ("compile_ms", "timed", "memory", "energy", "over_ranks")  # exists only where something was measured
 
@@ -52,7 +53,19 @@ def status_of(error: BaseException) -> tuple[Status, str]:
         return Status.OOM, out_of_memory(text)
     where = place(error) or getattr(error, PLACE, "")
     words = text.rstrip(".") if isinstance(error, LongcaError) else f"{type(error).__name__}: {text}"
-    return Status.ERROR, short(words, LONGEST_REASON - len(where)) + printable(where)
+    hint = next((hint for sign, hint in HINTS.items() if sign in text), "")
+    return Status.ERROR, with_tail(words, LONGEST_REASON - len(where) - len(hint)) + printable(where) + hint
+
+
+def with_tail(words: str, longest: int) -> str:
+    """The words in a line of bounded length. Of long ones, such as those of a compiler, the beginning is kept and the end, or what follows
+    the first "error:", where the message is."""
+    line = " ".join(words.split())
+    if len(line) <= longest:
+        return short(line)
+    head, first = short(line, longest // 3), line.find(" error: ", longest // 3)
+    rest = longest - len(head) - 1
+    return f"{head} {short(line[first + 1 :], rest) if first >= 0 else printable(line[-rest:])}"
 
 
 def drop_frames(error: BaseException) -> None:
