@@ -95,20 +95,21 @@ def is_too_noisy(record: Record) -> bool:
 
 
 def _measured(a: Record, b: Record, threshold: float, busy: Sequence[str]) -> Cell:
-    change = ratio(a.times.samples, b.times.samples)
+    before, after = a.times, b.times
+    change = ratio(before.samples, after.samples)
     far = max(change.value, 1 / change.value) >= FAR
-    verdict = _far(a.times, b.times) if far else None
+    verdict = _far(before, after) if far else None
     if verdict is None and (doubt := _doubt(a, b, busy)):
         return Cell(Verdict.UNCLEAR, a, b, change, doubt)
     verdict = verdict or decide(change, threshold)
     if verdict is Verdict.UNCLEAR:
         return Cell(verdict, a, b, change, why_open(change, threshold))
-    if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.times.mhz and b.times.mhz:
-        factor = b.times.mhz / a.times.mhz
+    if verdict in (Verdict.SLOWER, Verdict.FASTER) and before.mhz and after.mhz:
+        factor = after.mhz / before.mhz
         in_cycles = change.value * factor
         remains = max(in_cycles, 1 / in_cycles) >= FAR if far else decide(change.times(factor), threshold) is verdict
         if not remains:
-            return Cell(Verdict.UNCLEAR, a, b, change, Remark(Doubt.CLOCK, {"before": a.times.mhz, "after": b.times.mhz}))
+            return Cell(Verdict.UNCLEAR, a, b, change, Remark(Doubt.CLOCK, {"before": before.mhz, "after": after.mhz}))
     return Cell(verdict, a, b, change)
 
 

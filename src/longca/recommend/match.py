@@ -63,11 +63,12 @@ def near_records(question: Question, results: Results) -> list[Near]:
     if not own:
         alike = [record for record in records if record.problem.seqlen == problem.seqlen]
         own = [record for record in alike if record.built.digest == question.build(record.problem.seed).digest]
-    environments = [results.environment(record) for record in own]
-    return [Near(record, place, differences(question, record, place)) for record, place in zip(own, environments, strict=True)]
+    places = {record.env: results.environment(record) for record in own}
+    others = {name: place.name for name, place in places.items() if not is_device(question.device, place)}
+    return [Near(record, places[record.env], differences(question, record, others.get(record.env))) for record in own]
 
 
-def differences(question: Question, record: Record, environment: Environment) -> dict[str, Any]:
+def differences(question: Question, record: Record, other_device: str | None) -> dict[str, Any]:
     """In what a record differs from the question: by field the record's value; {} answers it."""
     asked, own = question.problem, record.problem
     compared = [name for name in Problem.__struct_fields__ if name not in ANSWERED | {"params", "documents"}]
@@ -82,8 +83,8 @@ def differences(question: Question, record: Record, environment: Environment) ->
         differing["params"] = params
     if record.simulated != (cluster_name(question.cluster) if question.cluster else None):
         differing["cluster"] = record.simulated
-    if not is_device(question.device, environment):
-        differing["device"] = environment.name
+    if other_device is not None:
+        differing["device"] = other_device
     return differing
 
 
@@ -103,11 +104,12 @@ def is_device(words: str, environment: Environment) -> bool:
 def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[Near]:
     """The records of the device of this very name where there are any (an H200 beside an H200 NVL); raises SeveralDevices where the
     records are of more than one. `what` they do."""
-    chosen = [one for one in near if one.environment.name.lower() == question.device.lower()] or list(near)
-    devices = tuple(sorted({one.environment.name for one in chosen}))
+    names = {one.record.env: one.environment.name for one in near}
+    same = {env for env, name in names.items() if name.lower() == question.device.lower()} or names.keys()
+    devices = tuple(sorted({names[env] for env in same}))
     if len(devices) > 1:
         raise SeveralDevices(devices, what)
-    return chosen
+    return [one for one in near if one.record.env in same]
 
 
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:

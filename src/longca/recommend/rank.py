@@ -253,7 +253,9 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
     limits = {name: filters.pop(name) for name in LIMITS if name in filters}
     device, scale = filters.pop("device", ""), filters.pop("scale", 0.0)
     filters.pop("exact", None)  # a table holds nothing else
-    here = [record for record in results.records if is_device(device, results.environment(record))]
+    places = {record.env: results.environment(record) for record in results.records}
+    wanted_places = {env for env, place in places.items() if is_device(device, place)}
+    here = [record for record in results.records if record.env in wanted_places]
     answers = []
     for mask, records in grouped(here, attrgetter("problem.mask")).items():
         if not _is_known(mask):  # of a plugin or a file that is not here: nobody can ask for it
