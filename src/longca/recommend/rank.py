@@ -27,7 +27,7 @@ from longca.results.files import results_file
 from longca.results.naming import cluster_name, rows, simulated_on
 from longca.results.points import grouped
 from longca.results.problem import Pass
-from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, Standing, entries, rank, together
+from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, entries, rank, together
 from longca.results.reading import Results
 from longca.results.record import Environment, Record
 from longca.results.settings import SAMPLE_LENGTH
@@ -109,7 +109,7 @@ class _Context:
         limit, owner = min(limits)
         return entry if need <= limit else entry.without(TOO_LARGE, gib=need, limit=limit, owner=owner, scaled=self.near is not None)
 
-    def choice(self, standing: Standing, place: int) -> Choice:
+    def choice(self, standing: Entry, place: int) -> Choice:
         records, figures, first = standing.records, [*standing.figures.values()], standing.records[0]
         spread = self.near.spread if self.near else None
         plans = [_plan_ms(figure) for figure in figures]

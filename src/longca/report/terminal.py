@@ -8,7 +8,7 @@ from statistics import median
 from longca.compare import standing
 from longca.results.dense import gains
 from longca.results.groups import Group, Groups, groups_of
-from longca.results.naming import Contest, Row
+from longca.results.naming import Row
 from longca.results.points import grouped
 from longca.results.reading import Results
 from longca.results.shown import Part
@@ -40,7 +40,7 @@ def fastest_tables(groups: Groups) -> list[Table]:
         texts = {(group.contest.mask_name, group.contest.seqlen): _winner(group, faster, unit) for group in own if group.ranking.best}
         patterns = any(row.record.key in faster for row in timed)
         signs = f"{unit.name}; {MARKS}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
-        tables.append(length_table(f"fastest, {contest.pass_}, {contest_title(contest)} ({signs})", texts))
+        tables.append(length_table(f"fastest, {contest.title} ({signs})", texts))
     return [table for table in tables if table.rows]
 
 
@@ -49,12 +49,6 @@ def failure_table(named: Sequence[Row]) -> Table:
     reasons = sorted(failures(named), key=lambda reason: (reason.line, reason.status, reason.pattern))
     lines = [[one.line, one.status.value, str(one.count), one.lengths, f"{'e.g. ' if one.example else ''}{one.reason}"] for one in reasons]
     return Table("not measured", ["kernel", "status", "cells", "lengths", "why"], lines)
-
-
-def contest_title(contest: Contest) -> str:
-    """The setting, with ranks and the simulated cluster."""
-    ranks = f", {contest.ranks} ranks, each" if contest.is_split else ""
-    return contest.setting.title + ranks + (f", simulated on {contest.simulated}" if contest.simulated else "")
 
 
 def _winner(group: Group, faster: Mapping[str, float], unit: SpeedUnit) -> str:

@@ -46,6 +46,12 @@ class Contest(NamedTuple):
         """Whether methods of context parallelism are compared."""
         return self.setting.level == LevelName.CP
 
+    @property
+    def title(self) -> str:
+        """The pass and the setting, with the ranks where they are several, and the cluster."""
+        ranks = f", {self.ranks} ranks, each" if self.ranks > 1 else ""
+        return f"{self.pass_}, {self.setting.title}{ranks}{simulated_on(self.simulated)}"
+
 
 class Row(Struct, frozen=True, eq=False, gc=False):
     """A record with its names, and with what views ask of it again and again."""

@@ -87,6 +87,8 @@ class Entry:
     figures: Mapping[str, Figure]
     out: Out | None = None
     failed: Record | None = None  # the record that says why it is out
+    against_best: float = 1.0  # of one that is ranked: its speed over the best one's
+    equal: bool = False  # of one that is ranked: as fast as the best, or the best itself
 
     @cached_property
     def records(self) -> list[Record]:
@@ -143,17 +145,13 @@ class Entry:
         """The name, with `~` where a figure is noisy, and `?` where one has few samples."""
         return self.line + "~" * self.noisy + "?" * self.few
 
+    def on(self, masks: Collection[str]) -> Entry:
+        """The same kernel with its figures on these masks; with all of them where it has none of these."""
+        return Entry(self.line, {digest: figure for digest, figure in self.figures.items() if digest in masks} or self.figures)
+
     def without(self, status: str, **why: Any) -> Entry:
         """The same kernel, out for these facts."""
         return Entry(self.line, {}, Out(self.line, status, why), self.failed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing(Entry):
-    """A kernel among those that are compared, with its figures on the shared masks."""
-
-    against_best: float  # this speed over the best one's
-    equal: bool  # as fast as the best: the best itself, and kernels that do not differ from it by what matters
 
 
 @dataclass(frozen=True)
@@ -161,21 +159,21 @@ class Ranking:
     """Kernels in the order of their speed, and those that are out."""
 
     entries: tuple[Entry, ...]  # of all kernels, with all their masks
-    standings: tuple[Standing, ...]
+    standings: tuple[Entry, ...]  # of those that are compared, with the shared masks
     out: tuple[Out, ...]
     masks: frozenset[str]  # digests on which they are compared
 
     @property
-    def best(self) -> Standing | None:
+    def best(self) -> Entry | None:
         return self.standings[0] if self.standings else None
 
     @property
-    def equals(self) -> tuple[Standing, ...]:
+    def equals(self) -> tuple[Entry, ...]:
         """The best, and all that are as fast."""
         return tuple(standing for standing in self.standings if standing.equal)
 
     @property
-    def next(self) -> Standing | None:
+    def next(self) -> Entry | None:
         """The fastest that is slower than the best by what matters."""
         return next((standing for standing in self.standings if not standing.equal), None)
 
@@ -185,24 +183,15 @@ class Ranking:
 
     @cached_property
     def compared(self) -> dict[str, Entry]:
-        """By line each kernel that has figures, with those on the masks on which kernels are compared, so that the figures of one contest
-        are of the same masks. Of a kernel that has none of these, all its figures."""
-        standings: dict[str, Entry] = {standing.line: standing for standing in self.standings}
-        timed = [entry for entry in self.entries if entry.figures]
-        return {entry.line: standings.get(entry.line) or self._shared(entry) for entry in timed}
-
-    def _shared(self, entry: Entry) -> Entry:
-        shared = {digest: figure for digest, figure in entry.figures.items() if digest in self.masks}
-        return Entry(entry.line, shared or entry.figures)
+        """By line each kernel that has figures, with those on the masks on which kernels are compared: figures of one contest are of the
+        same masks."""
+        return {entry.line: entry.on(self.masks) for entry in self.entries if entry.figures}
 
     @cached_property
     def shares(self) -> dict[str, float]:
         """By line its speed as a share of the fastest, on the masks that it has; 1 for all that are as fast."""
         fewer = {out.line: min(1.0, out.share) for out in self.out if out.share is not None}
         return fewer | {standing.line: 1.0 if standing.equal else standing.against_best for standing in self.standings}
-
-    def of(self, line: str) -> Standing | None:
-        return next((standing for standing in self.standings if standing.line == line), None)
 
 
 def entries(rows: Iterable[Row], pass_: Pass, part_of: Pass | None = None) -> list[Entry]:
@@ -278,7 +267,7 @@ def _ranking(everyone: tuple[Entry, ...], shared: frozenset[str]) -> Ranking:
     return Ranking(everyone, tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
 
 
-def _unshared(entry: Entry, best: Standing) -> Out:
+def _unshared(entry: Entry, best: Entry) -> Out:
     both = entry.figures.keys() & best.figures.keys()
     why = {"common": len(both), "of": len(best.figures), "best": best.line}
     if not both:
@@ -298,7 +287,7 @@ def _complexity(method: str | None) -> float:
     return registry.get(method).order if method in registry.names() else math.inf
 
 
-def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]:
+def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Entry]:
     """The standings of the kernels that have all of these masks, the fastest first; masks in the order of their seeds."""
     having = [entry for entry in timed if shared and shared <= entry.figures.keys()]
     if not having:
@@ -311,6 +300,6 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
         place for place, entry in enumerate(compared) if as_fast(entry.whole.samples, best.samples)
     )  # whoever is faster is equal, too
     return [
-        Standing(entry.line, entry.figures, against_best=entry.tflops / best.tflops, equal=place <= last)
+        Entry(entry.line, entry.figures, against_best=entry.tflops / best.tflops, equal=place <= last)
         for place, entry in enumerate(compared)
     ]
