@@ -121,9 +121,9 @@ def test_all_surfaces_give_one_answer(journal: Journal, noisy: bool) -> None:
     best, *others = speeds
     equal = [best, *(choice.name for choice in answer.choices if choice.as_good)]
     (headline,), (row,) = page, terminal
-    assert headline.fastest == names(row[1]) == equal
-    assert headline.tflops == pytest.approx(speeds[best], rel=1e-4)  # the page has five digits
-    assert headline.next == next((name for name in others if name not in equal), None)
+    assert headline["fastest"] == names(row[1]) == equal
+    assert headline["tflops"] == pytest.approx(speeds[best], rel=1e-4)  # the page has five digits
+    assert headline["next"] == next((name for name in others if name not in equal), None)
     assert speed_unit(speeds.values()).text(speeds[best], noisy) in row[1]
     check_markdown(markdown.render(found, groups, "title"), equal, speeds[best])
     check_compare(groups, journal)

@@ -33,7 +33,7 @@ def setting_data(
         "axis": frame.axis,
         "line": "method" if rows[0].record.method else "kernel",
         "place": place,
-        "unit": speed_unit([entry.tflops for entry in fastest]),
+        "unit": speed_unit([entry["tflops"] for entry in fastest]),
         "panels": [[panel, pictures.get(own[0].mask_name)] for panel, own in panels.items()],
         "passes": [pass_ for pass_ in Pass if any(group.contest.pass_ is pass_ for group in found)],
         "peak": peak_of(rows),
