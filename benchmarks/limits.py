@@ -13,8 +13,8 @@ import argparse
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from longca.results.grouping import grouped
 from longca.results.limits import DENSE, Limits
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.reading import Results, read_some
 from longca.results.record import Record

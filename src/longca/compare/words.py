@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from longca.compare.verdicts import FAR, Cell, Doubt, Remark, Verdict, is_too_noisy
-from longca.results.points import grouped
+from longca.results.grouping import grouped
 from longca.results.ratio import ENOUGH_SAMPLES, Ratio
 from longca.results.reading import identity_fields
 from longca.results.record import Record

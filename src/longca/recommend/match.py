@@ -20,9 +20,9 @@ from longca.kernels import registry
 from longca.kernels.base import BYTES, Case, No
 from longca.masks import AnyMask
 from longca.recommend.question import Question, default_params
+from longca.results.grouping import grouped
 from longca.results.metrics import GIB, flops, tflops
 from longca.results.naming import cluster_name, rows
-from longca.results.points import grouped
 from longca.results.problem import Pass, Problem
 from longca.results.ranking import Entry, Figure, Out, entries
 from longca.results.reading import Results

@@ -24,8 +24,8 @@ from longca.recommend.answer import NOT_COUNTED, TOO_LARGE, Answer, Choice, Pair
 from longca.recommend.match import Nearest, case_of, is_device, is_single_rank, near_records, nearest, of_one_device, other_params
 from longca.recommend.question import Question, input_gib
 from longca.results.files import results_file
+from longca.results.grouping import grouped
 from longca.results.naming import cluster_name, rows, simulated_on
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, entries, rank, together
 from longca.results.reading import Results

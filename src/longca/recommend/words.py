@@ -16,7 +16,7 @@ from longca.recommend.answer import Answer, Choice, ModelNote, Pair
 from longca.recommend.commands import ask_command, run_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
-from longca.results.points import grouped
+from longca.results.grouping import grouped
 from longca.results.problem import Split
 from longca.results.ratio import ENOUGH_SAMPLES, REPEATS
 from longca.results.shown import Part

@@ -9,9 +9,10 @@ from statistics import median
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
+from longca.results.grouping import grouped, timed_lines
 from longca.results.groups import Group, Groups
 from longca.results.naming import Row, Setting
-from longca.results.points import MEMORY, grouped, point, timed_lines
+from longca.results.points import MEMORY, point
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking
 from longca.results.ratio import CONFIDENCE, REPEATS

@@ -18,10 +18,10 @@ from longca.report.timelines import Timeline
 from longca.results.cells import STATES
 from longca.results.dense import only_beside
 from longca.results.export import columns
+from longca.results.grouping import grouped
 from longca.results.groups import STEPS, Groups
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ratio import CONFIDENCE, REPEATS
 from longca.results.reading import Results

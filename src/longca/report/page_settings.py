@@ -7,10 +7,10 @@ from typing import Any
 
 from longca.results.cells import Numbers, board_of, cells_of, dense_of, fastest_of, order_of, panels_of, peak_of, start_of
 from longca.results.frames import frame_of
+from longca.results.grouping import grouped
 from longca.results.groups import Groups
 from longca.results.limits import Limits
 from longca.results.naming import Row, simulated_on
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.record import NEVER_RAN
 from longca.results.statuses import WORDS

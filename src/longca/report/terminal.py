@@ -7,9 +7,9 @@ from statistics import median
 
 from longca.compare import standing
 from longca.results.dense import gains
+from longca.results.grouping import grouped
 from longca.results.groups import Group, Groups, groups_of
 from longca.results.naming import Row
-from longca.results.points import grouped
 from longca.results.reading import Results
 from longca.results.shown import Part
 from longca.results.summary import counts, failures

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from longca.results.dense import dense_lines
 from longca.results.frames import Frame
+from longca.results.grouping import grouped
 from longca.results.groups import Group, closeness
 from longca.results.limits import Limits
 from longca.results.naming import Row
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import Entry, Ranking
 from longca.results.shares import common_length, worst_error

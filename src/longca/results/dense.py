@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from longca.results.grouping import grouped, timed_lines
 from longca.results.naming import Row
-from longca.results.points import grouped, timed_lines
 
 
 def dense_beside(patterns: Iterable[Row], rows: Iterable[Row]) -> list[Row]:

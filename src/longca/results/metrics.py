@@ -53,13 +53,6 @@ def traffic(case: Case, pass_: Pass) -> int:
     return {Pass.FWD: forward, Pass.BWD: backward, Pass.BOTH: forward + backward}[pass_]
 
 
-def mean_speed(speeds: Sequence[float], times: Sequence[float]) -> float:
-    """The speed over several masks: all work over all time. Shares of a peak are speeds, too."""
-    if len(speeds) == 1:  # to the last digit
-        return speeds[0]
-    return sum([speed * ms for speed, ms in zip(speeds, times, strict=True)]) / sum(times)
-
-
 def tflops(work: float, ms: float) -> float:
     return work / ms / 1e9
 

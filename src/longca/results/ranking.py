@@ -18,8 +18,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from longca.results.grouping import grouped, line_of
 from longca.results.naming import Row
-from longca.results.points import grouped, line_of
 from longca.results.problem import Pass
 from longca.results.ratio import ENOUGH_SAMPLES, as_fast
 from longca.results.record import Record
@@ -69,6 +69,12 @@ def together(parts: Sequence[Figure]) -> Figure:
     )
 
 
+def mean(figures: Sequence[Figure]) -> Figure:
+    """The mean time over masks, and all work over all time."""
+    total, count = together(figures), len(figures)
+    return replace(total, ms=total.ms / count, samples=[sample / count for sample in total.samples]) if count > 1 else total
+
+
 class Out(Struct, frozen=True, gc=False):
     """A kernel that is not compared: its status, `not measured` or `fewer masks`, and the facts that say why (`results.words`)."""
 
@@ -96,10 +102,7 @@ class Entry:
 
     @cached_property
     def whole(self) -> Figure:
-        """The mean time over the masks, and all work over all time."""
-        total, count = together([*self.figures.values()]), len(self.figures)
-        samples = [sample / count for sample in total.samples]
-        return replace(total, ms=total.ms / count, samples=samples) if count > 1 else total
+        return mean([*self.figures.values()])
 
     @property
     def tflops(self) -> float:

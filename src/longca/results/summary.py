@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from longca.results.grouping import grouped
 from longca.results.groups import Group, Groups
 from longca.results.naming import Contest, Row
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking
 from longca.results.record import Record, Status
