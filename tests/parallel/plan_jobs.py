@@ -144,6 +144,28 @@ def planned_elsewhere(comm: TorchComm) -> float:
         return _worst([(plan.gather(plan.attention(*mine)), longca.attention(*whole, _mask()))])
 
 
+def prepared_ahead(comm: TorchComm) -> dict[str, int]:
+    """How many programs the attentions of a prepared plan made, and how many it has."""
+    kinds = {"global": _mask(), "local": _mask() & masks.sliding_window_causal(LENGTH, w=7)}
+    with parallel.Group() as cp:
+        plan = cp.plan(kinds, heads=(4, 2), head_dim=8).prepare(torch.float64)
+        before = len(plan._programs)
+        mine = [plan.shard(x).detach().requires_grad_() for x in _inputs()]
+        sum(plan.attention(*mine, name) for name in kinds).sum().backward()  # type: ignore[union-attr]
+        return {"made": len(plan._programs) - before, "programs": before}
+
+
+def cache(comm: TorchComm, cache_bytes: int) -> dict[str, Any]:
+    """The plans that are kept of six that were used twice, and the largest error."""
+    whole, pairs = _inputs(), []
+    with torch.no_grad(), parallel.Group(cache_bytes=cache_bytes) as cp:
+        for first in [10, 20, 30, 40, 50, 60] * 2:
+            mask = masks.causal_document(LENGTH, documents=[first, LENGTH - first])
+            plan = cp.plan(mask, heads=(4, 2), head_dim=8, method="magi")
+            pairs.append((plan.gather(_sharded(plan, whole)), longca.attention(*whole, mask, kernel="torch:chunked")))
+        return {"kept": list(cp._plans), "error": _worst(pairs)}
+
+
 def gather_gradient(comm: TorchComm) -> float:
     """Of a loss that each rank weighs by itself: a token's gradient is the sum over ranks."""
     with parallel.Group() as cp:

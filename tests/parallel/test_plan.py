@@ -193,6 +193,20 @@ def test_a_plan_and_its_batch_may_come_from_another_process(pool: Pool) -> None:
     assert max(pool.run("parallel.plan_jobs:planned_elsewhere", {}, 60)) < 1e-12
 
 
+def test_a_prepared_plan_prepares_nothing_in_its_step(pool: Pool) -> None:
+    assert pool.run("parallel.plan_jobs:prepared_ahead", {}, 60) == [{"made": 0, "programs": 2}] * 4
+
+
+def test_ranks_forget_the_same_plans_when_their_bytes_are_too_many(pool: Pool) -> None:
+    """Ranks prepare tables of different sizes. A rank that still had a plan which others forgot would not meet them again."""
+    many, few, all_ = (pool.run("parallel.plan_jobs:cache", {"cache_bytes": size}, 60) for size in (10_000, 1, 1 << 30))
+    assert {len(answer["kept"]) for answer in all_} == {6}
+    assert {len(answer["kept"]) for answer in few} == {1}
+    assert {len(answer["kept"]) for answer in many} < {2, 3, 4, 5}
+    for answers in (many, few, all_):
+        assert all(answer["kept"] == answers[0]["kept"] and answer["error"] < 1e-12 for answer in answers)
+
+
 def test_the_gradient_of_gathered_tokens_is_the_sum_over_ranks(pool: Pool) -> None:
     assert max(pool.run("parallel.plan_jobs:gather_gradient", {}, 60)) < 1e-5
 
