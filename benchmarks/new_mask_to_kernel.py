@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -53,14 +54,21 @@ def main() -> None:
     for name in names:
         if registry.get(name).peer:
             continue
-        row = {"method": name, "mask": given.mask, "seqlen": given.seqlen, "ranks": given.ranks, "kernel": given.kernel, "device": devices.model(given.device)}
+        row = {
+            "method": name,
+            "mask": given.mask,
+            "seqlen": given.seqlen,
+            "ranks": given.ranks,
+            "kernel": given.kernel,
+            "device": devices.model(given.device),
+        }
         try:
             row |= times_of(name, given)
         except (Refused, Unavailable) as refusal:
             row["refused"] = str(refusal)
         print(json.dumps(row), flush=True)
         if given.out:
-            with open(given.out, "a") as file:
+            with Path(given.out).open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
 

@@ -36,8 +36,8 @@ class Group:
     """The ranks of a process group or of one dimension of a device mesh. All of them make it, and use it in the same order.
 
     `device` is by default that of the mesh, or the current GPU with NCCL. How many neighbouring ranks share a node is found out from the
-    hosts, unless `ranks_per_node` says it. It holds on to the plans used last, of at most `cache_bytes` with their prepared kernels. A group
-    may be used as a context manager, which closes it.
+    hosts, unless `ranks_per_node` says it. It holds on to the plans used last, of `cache_bytes` with their prepared kernels. A group may be
+    used as a context manager, which closes it.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class Group:
             self._plans.popitem(last=False)
 
     def beside_compute(self, plan: Plan, make: Callable[[], Program]) -> Program:
-        """Returns the program that `make` prepares for a plan. On a GPU it is prepared on a stream of its own: the host waits for its uploads
-        there, and not for what the GPU computes."""
+        """Returns the program that `make` prepares for a plan. On a GPU this happens on a stream of its own: there the host waits for its
+        uploads, and not for what the GPU computes."""
         if self._side is None:
             made = make()
         else:

@@ -98,6 +98,6 @@ def _totals(entry: Entry, packs: Sequence[int], clusters: Sequence[Cluster]) -> 
 
 
 def _flip(now: float, then: float, factor: float) -> float | None:
-    """The factor at which a rival overtakes the best, from the ratio of their times now and then: between 1 and `factor`, on a straight line
-    in logarithms; None: it does not."""
+    """The factor at which a rival overtakes the best, from the ratio of their times now and then: between 1 and `factor`, on a straight
+    line in logarithms; None: it does not."""
     return exp(log(factor) * log(now) / (log(now) - log(then))) if now >= 1 > then else None
