@@ -59,7 +59,7 @@ def search(request: Request, cluster: Cluster, show: Show = lambda number: None)
     for found in map_forked(lambda jobs: search_pack(jobs, cluster, show), list(packs.values())):
         results += found
         show(len(results))
-    yield from complete(results, cluster, bool(request.steps))
+    yield from complete(results, cluster, request)
 
 
 def search_pack(jobs: Sequence[list[Cell]], cluster: Cluster, show: Show = lambda number: None) -> list[Simulated]:
@@ -112,11 +112,11 @@ def search_pack(jobs: Sequence[list[Cell]], cluster: Cluster, show: Show = lambd
     return [done[cell] for cells in jobs for cell in cells]
 
 
-def complete(results: list[Simulated], cluster: Cluster, one_question: bool) -> list[Simulated]:
+def complete(results: list[Simulated], cluster: Cluster, request: Request) -> list[Simulated]:
     """The results, with those simulated too that may be the best of all packs of a question, and then one of each method that may be
     nearly as fast."""
     while True:
-        questions = contests(results, one_question)
+        questions = contests(results, bool(request.steps), request.layers)
         wanted = [contest.best for contest in questions if not contest.best.is_simulated]
         wanted = wanted or [entry for contest in questions for entry in contest.by_method if contest.longer(entry) < NEAR]
         missing = [result.cell for entry in wanted for result in entry.results if result.least_ms is not None]

@@ -90,11 +90,13 @@ def _totals(entry: Entry, packs: Sequence[int], clusters: Sequence[Cluster]) -> 
     """Milliseconds of these packs together on each cluster."""
     if not clusters:
         return []
-    pass_ = entry.results[0].cell.problem.pass_
-    recorded = [Programs.of(plan_job([entry.results[pack].cell])) for pack in packs]
-    replays = [(programs, cluster) for cluster in clusters for programs in recorded]
+    results = [result for pack in packs for result in entry.by_pack[pack]]
+    recorded = [(Programs.of(plan_job([result.cell])), entry.weight(result)) for result in results]
+    pass_ = results[0].cell.problem.pass_
+    replays = [(programs, cluster) for cluster in clusters for programs, _ in recorded]
     times = list(map_forked(lambda replay: predict(*replay, pass_).ms, replays))
-    return [sum(times[start : start + len(packs)]) for start in range(0, len(times), len(packs))]
+    parts = [times[start : start + len(results)] for start in range(0, len(times), len(results))]
+    return [sum(weight * ms for (_, weight), ms in zip(recorded, part, strict=True)) for part in parts]
 
 
 def _flip(now: float, then: float, factor: float) -> float | None:
