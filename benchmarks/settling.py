@@ -1,49 +1,58 @@
-"""How long after a load begins does a kernel's time settle? The clock's warm-up must be longer.
+"""Which SM clock does a GPU hold under load, and do a kernel's cycles depend on the clock?
 
-    python benchmarks/settling.py [--kernels fa4,flex]
+    python benchmarks/settling.py [--kernels fa3,cudnn_flex]
 
-Each kernel is called back to back for two seconds, on a device that rested for one. A row shows the median time per call in windows
-since the load began, relative to the last window, and by how much windows behind the shortest warm-up of a suite for GPUs are off at most.
-Exit code 1 where that is more than `longca compare` calls a change.
+First the load that precedes every sample, then each kernel, runs back to back for two seconds on a device that rested for one. A row
+shows the clock in windows since the load began, and the cycles per call in them as a part of those in the last window. The last line is
+the clock that the load holds from half a second on: `SETTLED_MHZ` in results/metrics.py has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 
 import torch
 from clock_accuracy import attention_call
 
 from longca import masks
-from longca.bench.plan import suite
-from longca.results.ranking import PRACTICAL
+from longca.bench.clock.device_state import Load, SmClock
+from longca.errors import Refused
 from longca.text import format_size
 
 EDGES_MS = (0, 10, 20, 40, 60, 80, 100, 150, 200, 300, 500, 1000, 2000)
-REST_S, AHEAD = 1.0, 4
-MASKS = (masks.full(8192), masks.causal(8192), masks.sliding_window(8192), masks.causal(32768))
+REST_S, WINDOW_MS, SETTLED_MS = 1.0, 10.0, 500.0
+MASKS = (masks.full(8192), masks.sliding_window_causal(8192), masks.causal(32768))
+Window = tuple[float, float, float]  # milliseconds since the load began, MHz, and millions of cycles per call
 
 
-def calls_in_a_row(call: Callable[[], object], lasting_ms: float) -> list[tuple[float, float]]:
-    """(when it began, how long it took) of each call, in milliseconds since the load began."""
-    for _ in range(2):  # the first one compiles, and the second may do so again
+def windows_of(call: Callable[[], object]) -> list[Window]:
+    """Windows of about 10 ms, after calls that compile and one that shows how long a call takes."""
+    for _ in range(3):
+        SmClock().begin()  # compiles, too
+        start = _recorded()
         call()
+        end = _recorded()
+    end.synchronize()
+    calls = max(1, round(WINDOW_MS / start.elapsed_time(end)))
+    number = round(EDGES_MS[-1] / max(WINDOW_MS, start.elapsed_time(end)))
+    clocks = [SmClock() for _ in range(number)]
     torch.cuda.synchronize()
     time.sleep(REST_S)
     events = [_recorded()]
-    while len(events) <= AHEAD or events[0].elapsed_time(events[-1 - AHEAD]) < lasting_ms:
-        call()
+    for clock in clocks:
+        clock.begin()
+        for _ in range(calls):
+            call()
+        clock.end()
         events.append(_recorded())
-        if len(events) > AHEAD:
-            events[-1 - AHEAD].synchronize()  # the device always has some calls left to do
     torch.cuda.synchronize()
-    times = [float(events[0].elapsed_time(event)) for event in events]
-    return [(begun, ended - begun) for begun, ended in pairwise(times)]
+    times, mhz = [float(events[0].elapsed_time(event)) for event in events], [clock.mhz() or 0.0 for clock in clocks]
+    return [(begun, at, (ended - begun) * at / calls / 1e3) for (begun, ended), at in zip(pairwise(times), mhz, strict=True)]
 
 
 def _recorded() -> torch.cuda.Event:
@@ -52,40 +61,31 @@ def _recorded() -> torch.cuda.Event:
     return event
 
 
-def windows(calls: list[tuple[float, float]]) -> list[float | None]:
-    """The median of each window as a part of the last one's; None where no call began."""
-    inside = [[ms for begun, ms in calls if low <= begun < high] for low, high in pairwise(EDGES_MS)]
-    medians = [statistics.median(found) if found else None for found in inside]
-    last = next(median for median in reversed(medians) if median is not None)
-    return [None if median is None else median / last for median in medians]
+def row(name: str, windows: list[Window]) -> str:
+    """Medians of the windows that began between two edges."""
+    texts, last = [], windows[-1][2]
+    for low, high in pairwise(EDGES_MS):
+        inside = [window for window in windows if low <= window[0] < high]
+        mhz, cycles = (statistics.median(window[kind] for window in inside) if inside else 0.0 for kind in (1, 2))
+        texts.append(f"{mhz:5.0f} {cycles / last:.3f}" if inside else f"{'-':>11}")
+    return f"{name:>40} {last:8.3f}  " + "  ".join(texts)
 
 
-def left_over(relative: list[float | None], warmup_ms: float) -> float:
-    """By how much the windows that begin behind the warm-up are off at most."""
-    return max(abs(value - 1) for value, begun in zip(relative, EDGES_MS, strict=False) if value is not None and begun >= warmup_ms)
-
-
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernels", default="fa4,flex,sdpa:cudnn")
+    parser.add_argument("--kernels", default="sdpa:cudnn,sdpa:flash", metavar="A,B")
     args = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("this needs a CUDA device.", file=sys.stderr)
-        return 2
-    most, warmup_ms = 0.0, 1e3 * min(suite.find(name).clock.warmup_s for name in ("paper-kernel", "paper-sparse", "magi-kernel"))
-    print(f"{'until, ms':>34} {'ms/call':>8} " + " ".join(f"{edge:>5}" for edge in EDGES_MS[1:]))
-    for label in args.kernels.split(","):
+    print(f"{'from, ms':>40} {'Mcycles':>8}  " + "  ".join(f"{low:>11}" for low in EDGES_MS[:-1]))
+    load = Load()
+    under_load = windows_of(lambda: load.run(1.0))
+    print(row("the load", under_load))
+    for kernel in args.kernels.split(","):
         for mask in MASKS:
-            found = calls_in_a_row(attention_call(label, mask), EDGES_MS[-1])
-            relative = windows(found)
-            off = left_over(relative, warmup_ms)
-            most = max(most, off)
-            title = f"{label} {mask.name} {format_size(mask.seqlen_q)}"
-            cells = " ".join("    -" if value is None else f"{value:5.3f}" for value in relative)
-            print(f"{title:>34} {found[-1][1]:8.3f} {cells}  then off by {off:.1%}", flush=True)
-    print(f"behind a warm-up of {warmup_ms:g} ms all are within {most:.1%} of where they stay; a change is {PRACTICAL:.0%}")
-    return int(most > PRACTICAL)
+            with suppress(Refused):
+                print(row(f"{kernel} {mask.name} {format_size(mask.seqlen_q)}", windows_of(attention_call(kernel, mask).load)), flush=True)
+    settled = statistics.median(mhz for begun, mhz, _ in under_load if begun >= SETTLED_MS)
+    print(f"the load holds {settled:.0f} MHz from {SETTLED_MS:.0f} ms on")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

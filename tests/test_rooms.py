@@ -117,5 +117,5 @@ def test_longca_offers_no_pickle() -> None:
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text()
         assert "import pickle" not in text, path
-        assert "torch.load" not in text, path
+        assert text.count("torch.load(") == text.count("weights_only=True"), path
         assert "allow_pickle=True" not in text, path

@@ -5,14 +5,15 @@
 #   tools/campaign.sh OUT [PART...]
 #
 # Without parts it runs, in this order: tests clock settling lists compile kernels magi long seeds shapes equal windows sparse selected
-# parallel best ranks energy alarms. `check` has those of the tests that are about the check; `again` measures 32K tokens of the paper's grid
-# a second time. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME OUT/NAME
+# parallel best counters ranks energy alarms. `check` has those of the tests that are about the check; `again` measures 32K tokens of the
+# paper's grid a second time. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME OUT/NAME
 # --pack` keeps a grid. The longer lengths go to the journal of the paper's grid.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
 shift
-parts=${*:-tests clock settling lists compile kernels magi long seeds shapes equal windows sparse selected parallel best ranks energy alarms}
+every="tests clock settling lists compile kernels magi long seeds shapes equal windows sparse selected parallel best counters ranks energy alarms"
+parts=${*:-$every}
 stop=${STOP_AFTER:+--stop-after $STOP_AFTER}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
@@ -31,6 +32,7 @@ seeds()    { $longca run paper-kernel --kernels $nearest --masks $documents --se
 equal()    { $longca run paper-kernel --kernels $nearest,fa4:native,cudnn --seqlens 32K --heads 64:64 $settled --out "$out/equal-heads" $stop; }
 again()    { $longca run paper-kernel --kernels $near --seqlens 32K --clock warmup_s=.15,budget_s=.6 --out "$out/again" $stop; }
 best()     { $python benchmarks/best_of_all.py --out "$out/best_of_all.jsonl" $stop; }
+counters() { $python benchmarks/counters.py --out "$out/counters.jsonl" --table "$out/counters.md"; }  # needs ncu
 ranks()    { $python benchmarks/ranks_on_one_gpu.py --out "$out/ranks_on_one_gpu.jsonl"; }
 alarms()   { $python benchmarks/compare_false_alarms.py --out "$out/alarms"; }
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from longca import masks, parallel, testing
     from longca.api.ab import ab
     from longca.api.calibrate import calibrate
+    from longca.api.case import case
     from longca.api.compare import compare, history
     from longca.api.doctor import doctor
     from longca.api.explain import explain
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "longca.api.ab": ("ab",),
     "longca.api.calibrate": ("calibrate",),
+    "longca.api.case": ("case",),
     "longca.api.compare": ("compare", "history"),
     "longca.api.doctor": ("doctor",),
     "longca.api.explain": ("explain",),
@@ -86,6 +88,7 @@ __all__ = [
     "attention",
     "best",
     "calibrate",
+    "case",
     "compare",
     "doctor",
     "explain",

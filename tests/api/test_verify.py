@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import longca
+from longca.bench.check.trial_names import trials_on
 from longca.testing import assert_correct
 
 SMALL: dict[str, Any] = {"seqlens": 96, "heads": "2:1", "head_dims": 16, "device": "cpu"}
@@ -162,6 +163,49 @@ def test_assert_correct_says_what_verify_says() -> None:
     reason = next(row["reason"] for row in longca.verify(blind, masks="full", dtypes="fp32", **SMALL).rows if row["mask"] == "full")
     assert str(told.value).splitlines()[0] == f"wrong: blind on full: {reason}"
     assert "blind on trial: rows without keys" in str(told.value)
+
+
+@pytest.mark.parametrize("data", ["plain", "loud"])
+def test_a_case_is_what_kernels_are_checked_on(data: str) -> None:
+    example = longca.case("share_question", 700, heads="2:2", head_dim=16, dtype="fp32", device="cpu", scale=0.3, data=data)
+    q, k, v = (x.double().requires_grad_() for x in (example.q, example.k, example.v))
+    out = attend(q, k, v, torch.from_numpy(example.mask.dense()), 0.3)
+    out.backward(example.dout.double())
+    got = {"out": out[example.rows], "dq": q.grad[example.rows], "dk": k.grad, "dv": v.grad}
+    assert example.expected.keys() == {*got, "lse"}
+    for name, x in got.items():
+        assert ((x - example.expected[name]).square().mean(-1).sqrt() < example.allowed[name]).all()
+
+
+HALF = """
+import longca
+
+@longca.kernel
+def half(q, k, v, mask, scale):
+    return longca.attention(q, k, v, mask, kernel="torch:plain", scale=scale) / 2
+"""
+
+
+def test_a_failure_is_dumped_with_a_script_that_shows_it_again(tmp_path: Path) -> None:
+    (tmp_path / "half.py").write_text(HALF)
+    found = longca.verify(tmp_path / "half.py", quick=True, fail_fast=True, dump=tmp_path / "dump", progress=False, **SMALL)
+    assert [finding.mask for finding in found.findings] == ["causal"]
+    (folder,) = found.dumped
+    printed = subprocess.run([sys.executable, "reproduce.py"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    assert [line.partition(":")[0] for line in printed.splitlines()] == [
+        f"{data} data, {tensor}" for data in ("plain", "loud") for tensor in ("out", "dq", "dk", "dv")
+    ]
+
+
+def test_trials_run_once_per_kernel_and_shape() -> None:
+    @longca.kernel
+    def once(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        return attend(q, k, v, torch.from_numpy(mask.dense()), scale)
+
+    def trials(**shape: Any) -> int:
+        return sum(finding.trial is not None for finding in assert_correct(once, "causal", 64, **shape).findings)
+
+    assert [trials(), trials(), trials(head_dim=16), trials(head_dim=16)] == [len(trials_on("cpu")), 0, len(trials_on("cpu")), 0]
 
 
 def test_assert_correct_demands_what_is_named() -> None:

@@ -29,7 +29,8 @@ def test_doctor_finds_what_disturbs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
         if query == "compute-apps":
             return [dict(zip(fields, (pid, "python", name), strict=True)) for pid, name in (("77", "GPU-a"), ("88", "GPU-b"))]
         quiet = ("0x0", "700.00", "700.00", "0", "Enabled", "GPU-b")
-        return [dict(zip(fields, row, strict=True)) for row in (("0x24", "500.00", "700.00", "97", "Disabled", "GPU-a"), quiet)]
+        rows = (("0x24", "500.00", "700.00", "97", "Disabled", "GPU-a"), quiet)
+        return [dict(zip(fields, row[-len(fields) :], strict=True)) for row in rows]
 
     monkeypatch.setattr(health.devices, "ask", answer)
     monkeypatch.setattr(health, "find_spec", lambda name: None)

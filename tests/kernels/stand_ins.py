@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from types import ModuleType
 from typing import Any
@@ -51,8 +53,13 @@ def gradients(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: T
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
-    """A module of this name, and of all packages that it lies in, with these functions."""
+    """A module of this name, and of all packages that it lies in, with these functions. Adapters that import it are imported anew."""
     parts = name.split(".")
+    for adapter, module in list(sys.modules.items()):
+        if adapter.startswith("longca.kernels.backends.") and re.search(
+            rf"^(from|import) {parts[0]}\b", inspect.getsource(module), re.MULTILINE
+        ):
+            monkeypatch.delitem(sys.modules, adapter)
     for depth in range(1, len(parts) + 1):
         monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), ModuleType(parts[depth - 1]))
         if depth > 1:

@@ -109,7 +109,7 @@ Clocked = Callable[..., FakeTime]
 def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
     def start(ms: dict[tuple[str, str], float]) -> FakeTime:
         time = FakeTime(ms)
-        monkeypatch.setattr(_trial, "clock_for", lambda device: _clocks.HostClock(time.now))
+        monkeypatch.setattr(_trial, "clock_for", lambda device: _clocks.Clock(time.now))
         for kind in (torch_attention.TorchKernel, sdpa.Sdpa):
             monkeypatch.setattr(kind, "prepare", slowed(kind.prepare, time))
         return time
@@ -200,9 +200,9 @@ def ranks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: count)
 
 
-def entry(pass_: str, slower: dict[str, float], kernels_versions: str = "", device: str = "a device") -> records.Entry:
-    standings = {label: records.Standing(time, [kernels_versions]) for label, time in slower.items()}
-    return records.Entry(device, "causal, 1/2", 64, "4:2", "16", "fp64", pass_, False, False, kernels=standings)
+def entry(pass_: str, slower: dict[str, float], kernels_versions: str = "", device: str = "a device") -> records.ClassRecords:
+    standings = {label: records.KernelRatio(time, [kernels_versions]) for label, time in slower.items()}
+    return records.ClassRecords(device, "causal, 1/2", 64, "4:2", "16", "fp64", pass_, False, False, kernels=standings)
 
 
 def test_no_trial_in_a_job_of_several_ranks(trials: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,12 @@ def test_times_are_compared_in_turns(script: Any) -> None:
     assert script.verdict([best, other])["ratio"] == pytest.approx(0.97)
 
 
+def test_records_alone_are_judged_by_the_same_samples(script: Any) -> None:
+    times = {"fa3": 1.0, "fa4:native": 1.01, "flex": 3.0}
+    rows = [{"fastest_ms": 1.0, "all_ms": times, "by_records": label} for label in ("fa3", "fa4:native", "flex", "not timed")]
+    assert script.without_trials([*rows, {"fastest_ms": 1.0}]) == "records alone: 2 of 4 rows reach 0.98, the worst 0.000"
+
+
 @pytest.mark.slow
 def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
     rows, flags = tmp_path / "rows.jsonl", ["--device", "cpu", "--masks", "causal,share_question", "--seqlens", "96", "--fresh"]
@@ -57,6 +63,7 @@ def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
         assert set(row["all_ms"]) - {"best"} <= labels
         assert {"best", "sdpa:flash", "sdpa:math", "torch:plain", "torch:chunked"} <= set(row["all_ms"])
         assert row["fastest"] == min(labels & set(row["all_ms"]), key=row["all_ms"].get)
+        assert row["by_records"] in labels
     *_, worst, last = done.stdout.splitlines()
     assert float(re.match(r"worst: (\d\.\d+) ", worst)[1]) == round(min(row["ratio"] for row in written), 3)  # type: ignore[index]
     assert last == f"never under .98: {'true' if all(row['reached'] for row in written) else 'false'}"

@@ -76,6 +76,6 @@ def test_tiles_of_64_are_chosen_inside_the_context_alone_and_in_every_thread() -
         return chosen.block_m1, chosen.block_n1
 
     with ThreadPoolExecutor(1) as other:
-        with _blocks.TilesOf64():
+        with _blocks.tiles_of_64():
             assert tile() == other.submit(tile).result() == (64, 64)
         assert tile() == other.submit(tile).result() != (64, 64)

@@ -40,6 +40,7 @@ def test_the_pattern_of_a_seed_is_the_one_its_q_and_k_select(name: str, params: 
     assert (mask.heads, mask.source) == (2, source)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_nothing() -> None:
     program = (
         "import sys, torch; from longca.kernels import block_selection; torch.set_num_threads(int(sys.argv[1]));"

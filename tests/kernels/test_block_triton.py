@@ -22,18 +22,17 @@ from longca.kernels.base import Case, No
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="this test needs triton, which exists for Linux only")
 
 
-@needs_triton
-@pytest.mark.parametrize(
-    "part",
-    [
-        pytest.param(
-            "right and not variable and (nothing or grouped)", marks=pytest.mark.slow
-        ),  # a causal mask on top: of some shapes, of the others below
-        pytest.param("right and variable and (nothing or grouped)", marks=pytest.mark.slow),
-        "not right",
-        pytest.param("right and causal and not grouped", marks=pytest.mark.slow),
-    ],
+PARTS = (
+    "right and not variable and (nothing or grouped)",  # a causal mask on top: of some shapes, of the others below
+    "right and variable and (nothing or grouped)",
+    "right and causal and not grouped",
+    "not right",
 )
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.parametrize("part", PARTS)
 def test_in_the_interpreter(part: str) -> None:
     inner = Path(__file__).with_name("block_triton_interpreted.py")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", str(inner), "-k", part]

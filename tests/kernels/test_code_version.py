@@ -50,7 +50,7 @@ FRAMEWORK = (
     *("masks/mask.py", "masks/encodings.py", "code_version.py", "devices.py", "plugins.py", "errors.py"),
 )
 APART = {  # files that have no kernel or method in common are edited at once
-    "kernels/backends/flex/_blocks.py": {"flex"},
+    "kernels/backends/flex/_blocks.py": {"flex", "flex_flash"},
     "kernels/backends/band_cute/_walk.py": {"band_cute"},
     "kernels/backends/torch_attention.py": {"torch:plain", "torch:chunked"},
     "kernels/backends/flashmask/_torch.py": {"flashmask:torch", "flashmask:paddle"},

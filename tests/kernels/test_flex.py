@@ -14,7 +14,7 @@ from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
 from longca.errors import LongcaError
 from longca.kernels import registry
-from longca.kernels.backends.flex import kernel as flex
+from longca.kernels.backends.flex import _attention as flex
 from longca.kernels.base import Case, No, Yes
 from longca.kernels.inputs import make
 

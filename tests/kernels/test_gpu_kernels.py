@@ -1,6 +1,6 @@
 """Every kernel that runs on this GPU, through the check: all masks it claims, head sizes, dtypes, cuts, blind rows, determinism.
 
-On one H200: `python3 -m pytest -m gpu -n 6 tests/kernels` (a few minutes, most of it compilation).
+On one H200: `python3 -m pytest -m gpu -n 8 tests/kernels` (a few minutes, most of it compilation).
 """
 
 from __future__ import annotations

@@ -231,12 +231,6 @@ def test_flashmask_of_torch_on_every_mask_that_it_takes(name: str, length: int) 
 
 
 @pytest.mark.usefixtures("flashmask_operators")
-def test_flashmask_of_torch_clears_rows_without_keys() -> None:
-    document = masks.Mask(200, 200, [(0, 80, 0, 0, 80, 0), (120, 200, 120, 0, 200, 0)])
-    assert_right("flashmask:torch", document, case_of(200))
-
-
-@pytest.mark.usefixtures("flashmask_operators")
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("patterns", [1, 2])
 def test_flashmask_of_torch_on_blocks_of_128(patterns: int, length: int) -> None:
@@ -250,6 +244,11 @@ def test_flashmask_of_torch_on_blocks_of_128(patterns: int, length: int) -> None
         (masks.build("uniform_block", 256, b=64), {"size": 128}, "takes blocks of 128 tokens, not of 64"),
         (masks.build("uniform_block", 256, b=128), {"size": 64}, "takes block patterns at head size 128, not 64"),
         (masks.causal(256), {"size": 96}, "cannot do head size 96/96"),
+        (
+            masks.Mask(256, 256, [(0, 80, 0, 0, 80, 0), (120, 256, 120, 0, 256, 0)]),
+            {},
+            "hangs on rows without visible keys, so it needs rows that all see a key",
+        ),
         (masks.causal(256), {"size": 256, "deterministic": True}, "has no deterministic backward for head size 256"),
     ],
 )
@@ -288,7 +287,6 @@ def paddle(monkeypatch: pytest.MonkeyPatch) -> None:
     library: Any = sys.modules["paddle"]
     library.utils = SimpleNamespace(dlpack=SimpleNamespace(from_dlpack=from_dlpack))
     library.nn = SimpleNamespace(functional=SimpleNamespace(flashmask_attention=paddle_attention))
-    monkeypatch.delitem(sys.modules, "longca.kernels.backends.flashmask._paddle", raising=False)
 
 
 @pytest.mark.usefixtures("paddle")

@@ -62,6 +62,7 @@ def test_a_plugin_that_exits_is_one_sentence(tmp_path: Path, capsys: pytest.Capt
     assert "fails when it is imported: SystemExit" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_kernel_that_exits_does_not_end_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plugin = write(tmp_path, "exits", "raise SystemExit(0)")
     small = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]

@@ -1,6 +1,8 @@
 """Distributions, packers and files."""
 
 import json
+import math
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -9,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import longca
 from longca import lengths
 from longca.errors import BadInput
-from longca.lengths import Distribution
+from longca.lengths import Distribution, shares
 from longca.lengths.packers import PACKERS
 
 K = 1024
@@ -287,3 +290,31 @@ def test_a_file_without_ending_is_found_before_a_name_is_looked_up(tmp_path: Pat
     Path("lengths.json").write_text(json.dumps(lengths.draw(1000)))
     assert sum(lengths.read_lengths("lengths.json")) == 1000
     assert all(low < high for low, high in pairwise(lengths.named("pile").uppers))
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5, unique=True), st.randoms(use_true_random=False))
+def test_shares_are_those_of_every_length(uppers: list[int], rng: Random) -> None:
+    """Against the probability of each single length; a bucket has both ends, as the packer draws them."""
+    weights = [rng.random() + 0.01 for _ in uppers]
+    own = Distribution("own", tuple(sorted(uppers)), tuple(weight / sum(weights) for weight in weights))
+    documents, tokens = Counter[int](), Counter[int]()
+    for low, high, weight in zip((0, *own.uppers[:-1]), own.uppers, own.weights, strict=True):
+        for length in range(low, high + 1):
+            documents[int(math.log2(max(1, length)))] += weight / (high + 1 - low)
+            tokens[int(math.log2(max(1, length)))] += weight / (high + 1 - low) * max(1, length)
+    expected = shares.of_distribution(own)
+    assert expected.documents == pytest.approx([documents[n] for n in range(len(expected.documents))])
+    assert expected.tokens == pytest.approx([tokens[n] / tokens.total() for n in range(len(expected.tokens))])
+
+
+def test_distributions_and_own_lengths_are_drawn(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("1 2 3 900")
+    listing = longca.ls("distributions", "pile", png=tmp_path / "lengths.png", lengths=tmp_path / "own.txt")
+    assert [(row["name"], row["longest"]) for row in listing.rows] == [("pile", 9323168), ("own.txt", 900)]
+    assert listing.png == tmp_path / "lengths.png"
+    assert listing.png.read_bytes().startswith(b"\x89PNG")
+    assert shares.of_lengths([1, 2, 3, 900]).documents == [0.25, 0.5, *[0.0] * 7, 0.25]
+    with pytest.raises(BadInput, match=r"must end in \.png"):
+        longca.ls("distributions", png=tmp_path / "lengths.jpg")
+    with pytest.raises(BadInput, match="are for `longca ls distributions`"):
+        longca.ls("masks", png=tmp_path / "lengths.png")

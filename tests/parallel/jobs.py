@@ -12,9 +12,9 @@ import torch
 
 from longca.kernels import registry as kernels
 from longca.parallel import registry
-from longca.parallel.comm import distributed
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
+from longca.parallel.comm.links import Link
 from longca.parallel.recording import record
 from parallel.running import Results, case_of, mask_of, plan_of, reference, step
 
@@ -66,47 +66,46 @@ def collectives(comm: Comm) -> list[list[float]]:
 def own_collectives(comm: TorchComm) -> dict[str, Any]:
     """Results and bytes of pairs and of the backend's own collectives, and how often the backend was asked."""
     asked = []
-    gather, scatter = distributed._ALL_GATHER, distributed._REDUCE_SCATTER
-    distributed._ALL_GATHER = lambda *args, **options: (asked.append("all_gather"), gather(*args, **options))[1]
-    distributed._REDUCE_SCATTER = lambda *args, **options: (asked.append("reduce_scatter"), scatter(*args, **options))[1]
-    answers = []
-    for own in (False, True):
-        comm = TorchComm(comm.group, own_collectives=own)
-        together, apart = torch.empty(comm.size, 3), [torch.empty(2, 5) for _ in range(comm.size)]
-        mine = torch.arange(3.0) + comm.rank, torch.full((2, 5), float(comm.rank))
-        comm.all_gather(mine, [[together[rank], apart[rank]] for rank in range(comm.size)]).wait()
-        total, rounded = torch.empty(3), torch.empty(4)
-        comm.reduce_scatter([[torch.full((3,), 2.0**-20 * comm.rank + rank)] for rank in range(comm.size)], [total]).wait()
-        comm.reduce_scatter([[torch.full((4,), 1 + 2.0**-7 * comm.rank).bfloat16()] for _ in range(comm.size)], [rounded]).wait()
-        comm.barrier()
-        tensors = [together, *apart, total, rounded, *map(torch.tensor, collectives(comm))]
-        answers.append([[x.flatten().tolist() for x in tensors], comm.traffic.sent_bytes, comm.traffic.messages])
-    distributed._ALL_GATHER, distributed._REDUCE_SCATTER = gather, scatter
+    with pytest.MonkeyPatch.context() as patch:
+        for name, call in (("all_gather", Link.all_gather), ("reduce_scatter", Link.reduce_scatter)):
+            patch.setattr(Link, name, lambda *args, name=name, call=call: (asked.append(name), call(*args))[1])
+        answers = [_results_and_bytes(TorchComm(comm.group, own_collectives=own)) for own in (False, True)]
     return {"pairs": answers[0], "own": answers[1], "asked": asked}
+
+
+def _results_and_bytes(comm: TorchComm) -> list[Any]:
+    together, apart = torch.empty(comm.size, 3), [torch.empty(2, 5) for _ in range(comm.size)]
+    mine = torch.arange(3.0) + comm.rank, torch.full((2, 5), float(comm.rank))
+    comm.all_gather(mine, [[together[rank], apart[rank]] for rank in range(comm.size)]).wait()
+    total, rounded = torch.empty(3), torch.empty(4)
+    comm.reduce_scatter([[torch.full((3,), 2.0**-20 * comm.rank + rank)] for rank in range(comm.size)], [total]).wait()
+    comm.reduce_scatter([[torch.full((4,), 1 + 2.0**-7 * comm.rank).bfloat16()] for _ in range(comm.size)], [rounded]).wait()
+    comm.barrier()
+    tensors = [together, *apart, total, rounded, *map(torch.tensor, collectives(comm))]
+    return [[x.flatten().tolist() for x in tensors], comm.traffic.sent_bytes, comm.traffic.messages]
 
 
 def sums_over_nodes(comm: TorchComm, method: str, grid: str, seqlen: int, own: bool, options: dict[str, int]) -> dict[str, Any]:
     """A step in bf16, with the backend's own collectives if `own`: the error, the types of the sums that the backend makes, and the bytes
     of this rank that were sent and that a recording of its program has."""
-    types: list[torch.dtype] = []
-    scatter = distributed._REDUCE_SCATTER
-    distributed._REDUCE_SCATTER = lambda *args, **options: (types.append(args[1].dtype), scatter(*args, **options))[1]
+    types, scatter = list[torch.dtype](), Link.reduce_scatter
     args = dict(mask="causal", seqlen=seqlen, heads=[4, 4], grid=grid, dtype="bf16", own=own, options=options)
-    answer = worst_error(comm, method, **args)  # type: ignore[arg-type]
-    distributed._REDUCE_SCATTER = scatter
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "reduce_scatter", lambda self, *args: (types.append(args[1].dtype), scatter(self, *args))[1])
+        answer = worst_error(comm, method, **args)  # type: ignore[arg-type]
     case = case_of(seqlen, (4, 4), "bf16", device="cuda" if own else "cpu")  # NCCL has its own collectives, gloo is used without
     plan = plan_of(method, mask_of("causal", seqlen), case, comm.size, grid, options=options)
     return answer | {"types": [str(dtype) for dtype in types], "recorded": record(plan, comm.rank).sent_bytes}
 
 
-def uneven_groups(comm: TorchComm) -> list[int]:
-    """Some ranks make more groups than others before all make one together; each sums the ranks of all its groups."""
+def subgroups(comm: TorchComm) -> list[int]:
+    """Some ranks make more subgroups than others before all make one together; each sums the ranks of all its subgroups."""
     sums = []
     for members in ([0, 1], [1, 2], [0, 1, 2], list(range(comm.size)), [2, 3]):
         if comm.rank in members:
-            group = comm.sub(members, "uneven")
-            received = [torch.zeros(1) for _ in members]
-            group.all_gather([torch.full((1,), float(comm.rank))], [[x] for x in received]).wait()
+            group = comm.subgroup(members)
+            received = [torch.zeros(1, device=comm.device) for _ in members]
+            group.all_gather([torch.full((1,), float(comm.rank), device=comm.device)], [[x] for x in received]).wait()
             sums.append(int(sum(received)))
     return sums
 

@@ -126,7 +126,7 @@ def default_options(comm: TorchComm, nodes: list[int], method: str, members: lis
     if comm.rank not in members:
         return {}
     named, module._host_name = module._host_name, lambda: f"node {nodes[comm.rank]}"
-    with parallel.Group(comm.sub(members).group) as cp:
+    with parallel.Group(dist.new_group(members, use_local_synchronization=True)) as cp:
         module._host_name = named
         plan = cp.plan(_mask(), heads=(4, 2), head_dim=8, method=method)
         return {"node": cp.ranks_per_node, "options": plan.options, "grid": plan.grid}

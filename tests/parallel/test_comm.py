@@ -26,12 +26,12 @@ def test_uneven_collectives() -> None:
     assert world.run(lambda rank: collectives(comms[rank])) == [expected_collectives(rank, 4) for rank in range(4)]
 
 
-def test_messages_arrive_in_order_and_labels_are_channels_of_their_own() -> None:
+def test_messages_of_a_channel_arrive_in_order_and_do_not_wait_for_other_channels() -> None:
     world = World(2)
     comms = world.comms()
 
     def program(rank: int) -> list[float]:
-        other = comms[rank].sub([0, 1], "other")
+        other = comms[rank].sub([0, 1], "gradients")
         buffers = [torch.empty(1) for _ in range(3)]
         if rank == 0:
             posts = [comms[0].exchange([(1, torch.tensor([value]))], []) for value in (1.0, 2.0)]
@@ -79,7 +79,7 @@ def test_plans_that_disagree_on_a_shape_are_found_out() -> None:
 
 @pytest.mark.parametrize("comm", [NullComm(2, 4), TraceComm(2, 4), LocalComm(World(4), range(4), 2)])
 def test_sub_groups_number_their_members_anew(comm: Comm) -> None:
-    group = comm.sub([0, 2, 3], "x")
+    group = comm.sub([0, 2, 3], "relays")
     assert (group.rank, group.size, group.members) == (1, 3, (0, 2, 3))
     assert group.sub([1, 2]).members == (2, 3)
     assert group.traffic is comm.traffic

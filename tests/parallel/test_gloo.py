@@ -59,10 +59,6 @@ def test_methods_with_the_backends_own_collectives(pool: Pool, method: str, grid
     assert [answer["sent"] for answer in own] == [answer["sent"] for answer in pairs]
 
 
-def test_ranks_that_have_made_different_numbers_of_groups_can_make_one_together(pool: Pool) -> None:
-    assert pool.run("parallel.jobs:uneven_groups", {}, 60) == [[1, 3, 6], [1, 3, 3, 6], [3, 3, 6, 5], [6, 5]]
-
-
 def test_a_job_that_is_refused_leaves_the_ranks_alone(pool: Pool) -> None:
     before = pool.run("parallel.jobs:greet", {}, 60)
     with pytest.raises(RankFailed, match="cannot share") as caught:

@@ -132,7 +132,7 @@ def test_relays_pass_keys_on_beside_attention() -> None:
     first = next(number for number, event in enumerate(forward) if event.kind == "attention")
     assert sum(event.kind == "post" and not event.beside for event in forward[:first]) >= 2  # of the own node, and to relays
     assert not [event for event in forward[first:] if event.kind == "post" and not event.beside]
-    assert {event.channel.partition(":")[0] for event in forward if event.kind == "post" and event.beside} == {"relayed"}
+    assert {event.channel for event in forward if event.kind == "post" and event.beside} == {"relays"}
 
 
 def test_sinks_are_added_once() -> None:

@@ -33,6 +33,15 @@ class Actor:
             self._tell({"phase": phase})
             time.sleep(seconds)
 
+    def count(self, path: str) -> None:
+        """Writes to a file how often it and a process below it have looped, until the test removes the file."""
+        below = not os.fork()
+        file, n = Path(path + ".below") if below else Path(path), 0
+        while file.parent.exists():
+            n += 1
+            file.write_text(str(n))
+            time.sleep(0.001)
+
     def segfault(self) -> None:
         ctypes.string_at(0)
 
@@ -237,3 +246,8 @@ def rank_writes(comm: Any, text: str) -> None:
 
 def rank_answers(comm: Any, kind: str) -> Any:
     return {"nan": float("nan"), "no JSON": comm, "nothing": None}[kind]
+
+
+def environment(comm: Any) -> dict[str, str]:
+    comm.barrier()
+    return dict(os.environ)

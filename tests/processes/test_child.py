@@ -50,6 +50,27 @@ def test_jobs_are_answered_in_order_and_large_ones_too() -> None:
         assert child.phase == ""
 
 
+def test_a_stopped_child_stands_still_with_all_below_it_until_it_goes_on(tmp_path: Path) -> None:
+    files = [tmp_path / "count", tmp_path / "count.below"]
+
+    def counts() -> list[str]:
+        return [file.read_text() for file in files]
+
+    with start() as child:
+        child.send(["count", str(files[0])], "build")
+        while not all(file.exists() for file in files):
+            child.step(0.01)
+        child.pause()
+        time.sleep(0.3)  # until the guard has stopped them
+        stopped = counts()
+        time.sleep(0.2)
+        assert counts() == stopped
+        child.resume()
+        while counts()[0] == stopped[0] or counts()[1] == stopped[1]:
+            time.sleep(0.01)
+        child.pause()  # and a stopped one ends like any other
+
+
 BUILD = "preparation or the first call"
 
 

@@ -60,10 +60,10 @@ def test_no_class_lacks_its_fastest() -> None:
         assert set(entry.kernels) <= {label for name in registry.compared_names() for label in registry.labels(name)}
 
 
-def entry(mask: str, seqlen: int, kernels: dict[str, float], versions: str = "now", **changes: object) -> records.Entry:
-    standings = {label: records.Standing(slower, [versions]) for label, slower in kernels.items()}
+def entry(mask: str, seqlen: int, kernels: dict[str, float], versions: str = "now", **changes: object) -> records.ClassRecords:
+    standings = {label: records.KernelRatio(slower, [versions]) for label, slower in kernels.items()}
     values = {"heads": "64:8", "head_dim": "128", "dtype": "bf16", "pass_": "fwd", "softcap": False, "sinks": False} | changes
-    return records.Entry(DEVICE, mask, seqlen, kernels=standings, **values)  # type: ignore[arg-type]
+    return records.ClassRecords(DEVICE, mask, seqlen, kernels=standings, **values)  # type: ignore[arg-type]
 
 
 def test_no_trial_times_a_kernel_that_records_show_far_behind() -> None:

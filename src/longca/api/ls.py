@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from longca.errors import BadInput, unknown
@@ -115,6 +116,7 @@ class Listing(Shown):
     columns: tuple[str, ...]
     kernels: bool = False
     details: bool = False
+    png: Path | None = None
     ok = True
 
     @property
@@ -129,11 +131,19 @@ class Listing(Shown):
         return [entry_table(self.entries, self.columns), *mask_matrix(self.entries)] if self.details else kernel_summary(self.entries)
 
 
-def ls(what: str | None = None, *names: str, details: bool = False, plugins: Sequence[str] = ()) -> Listing:
+def ls(
+    what: str | None = None,
+    *names: str,
+    details: bool = False,
+    plugins: Sequence[str] = (),
+    png: str | Path | None = None,
+    lengths: str | Path | None = None,
+) -> Listing:
     """Returns a listing: kernels, masks, cp, suites, models, distributions or packings; without `what`, these.
 
     `names` are the entries to list; a kernel's name means all its variants, with all details. `details` gives those of all kernels.
-    `plugins` are files with kernels, masks or methods to list too.
+    `plugins` are files with kernels, masks or methods to list too. For distributions, `png` draws them into a file, and `lengths` is a file
+    of your own document lengths that is listed with them.
 
     >>> [row["name"] for row in longca.ls("masks").rows]
     """
@@ -146,12 +156,34 @@ def ls(what: str | None = None, *names: str, details: bool = False, plugins: Seq
         load_carefully(path, Limits().start_s)  # this imports the file, and so its masks
     if details and what != "kernels":
         raise BadInput("--details is for `longca ls kernels`; leave it out.")
+    if what == "distributions":
+        return _distributions(names, png, lengths)
+    if png is not None or lengths is not None:
+        raise BadInput("--png and --lengths are for `longca ls distributions`; leave them out.")
     if what is None:
         return Listing([{"name": name, "about": kind.about} for name, kind in KINDS.items()], ("name", "about"))
     if what not in KINDS:
         raise unknown("listing", what, list(KINDS))
     entries = _named(KINDS[what].entries(), names)
     return Listing(entries, KINDS[what].columns, what == "kernels", details or bool(names))
+
+
+def _distributions(names: Sequence[str], png: str | Path | None, lengths: str | Path | None) -> Listing:
+    from longca.lengths import named, read_lengths, shares
+
+    entries, columns = _named(distributions(), names), KINDS["distributions"].columns
+    known = {entry["name"]: shares.of_distribution(named(entry["name"])) for entry in entries}
+    if lengths is not None:
+        own, name = read_lengths(lengths), Path(lengths).name
+        entries.append({"name": name, "buckets": None, "longest": max(own)})
+        known[name] = shares.of_lengths(own)
+    if png is None:
+        return Listing(entries, columns)
+    if Path(png).suffix.lower() != ".png":
+        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {Path(png).name!r}.")
+    from longca.masks.draw_lengths import write_lengths
+
+    return Listing(entries, columns, png=write_lengths(known, png))
 
 
 def _named(entries: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from longca.masks import has_blocks
 from longca.results.record import LevelName
 
 STEPS_SAY = ("masks", "seqlens", "seed", "seeds", "params", "documents", "distribution", "packing", "dense")  # as a workload does itself
-CP_ONLY = ("methods", "nproc", "grid", "options")
+CP_ONLY = ("methods", "nproc", "ranks_per_gpu", "pretend_nodes", "grid", "options")
 SHAPES: dict[str, dict[str, Any]] = {  # of `verify`, and of `run` without a suite; up to 512 tokens the check compares every row
     "cpu": {"seqlens": ("509",), "heads": ("8:2",), "head_dims": ("64",), "dtypes": ("fp32",)},
     "cuda": {"seqlens": ("8K",), "heads": ("64:8",), "head_dims": ("128",), "dtypes": ("bf16",)},
@@ -53,11 +53,14 @@ class RunRequest(Request):
     level: str | None = None
     methods: Texts | None = None
     nproc: int | None = None
+    ranks_per_gpu: int | None = None  # NCCL ranks that share a GPU
+    pretend_nodes: int | None = None  # that NCCL takes the ranks of this machine for
     grid: str | None = None
     options: Mapping[str, Number | Iterable[Number]] | None = None  # of the methods that have them
     source: str | None = None
     dense: Texts | None = None
     deterministic: bool | None = None
+    cudagraph: bool | None = None
     workload: str | Path | None = None
     retry: str | None = None
     full: bool = False
@@ -125,6 +128,8 @@ def _refuse_conflicts(request: RunRequest, suite: Suite) -> None:
     energy_s = clock_settings(request).get("energy_s")
     if energy_s and suite.level == "cp":
         raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")
+    if suite.cudagraph and (suite.level == "cp" or (request.device or devices.kind()) != "cuda"):
+        raise BadInput("--cudagraph captures the calls of kernels on one GPU; leave it out.")
     if energy_s and energy_s < LEAST_S:
         raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {energy_s:g}; energy is counted over that long at least.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -23,6 +24,7 @@ from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, equal_masks, plan
 from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
@@ -31,10 +33,14 @@ from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case
+from longca.masks import Mask
 from longca.processes import host_memory
 from longca.results.problem import TENSORS
 from longca.results.shown import Part, Shown
 from longca.text import format_extras, parse_dims, parse_heads, parse_size, say, write_over
+
+ODD = re.compile(r"[^\w.-]+")
+QUICK = "causal,share_question,global_sliding_window"  # one interval, two that begin at documents, and two that move
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,10 @@ class VerifyRequest(Request):
     repeat: int = 1
     device: str | None = None
     deadline: float | None = None
+    quick: bool = False  # three masks, and no trials
+    fail_fast: bool = False  # stop at the first failure
+    trials: bool = True
+    dump: str | Path | None = None  # a folder for the tensors of masks on which a kernel fails
     progress: bool = True
 
 
@@ -66,6 +76,7 @@ class Verification(Shown):
     title: str = ""
     notes: list[str] = field(default_factory=list)
     stopped: bool = False  # by an interrupt
+    dumped: list[Path] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -86,7 +97,8 @@ class Verification(Shown):
         return [_row(finding) for finding in self.findings]
 
     def parts(self) -> list[Part]:
-        return words.verification(self.findings)
+        scripts = [f"wrote {folder}: `python reproduce.py` there calls the kernel on the same tensors." for folder in self.dumped]
+        return [*words.verification(self.findings), *scripts]
 
 
 def _row(finding: Finding) -> dict[str, Any]:
@@ -105,8 +117,7 @@ class VerifyPlan:
     planned: list[Planned]
     named: list[str]
     masks: NamedMasks
-    repeat: int
-    trials: bool = True
+    request: VerifyRequest
 
     @property
     def title(self) -> str:
@@ -131,18 +142,29 @@ class VerifyPlan:
         """Checks, and returns what was found until the end or an interrupt. `show` gets each finding with its number, `show_output` the
         name of a kernel of a plugin and what it printed, `say` a sentence for a kernel that is silent for long. Mask objects are called by
         their names, not by their files."""
-        level, title, findings, stopped = self.level, self.masks.title, list[Finding](), False
+        level, title, findings, stopped, dumped = self.level, self.masks.title, list[Finding](), False, list[Path]()
+
+        def dump(cell: Cell, finding: Finding) -> None:
+            if self.request.dump is not None and not cell.problem.is_pattern:
+                dumped.append(dump_failure(Path(self.request.dump), cell, level.catalogue.entries[cell.kernel].plugin, finding))
+
         coming = checks.verify(
-            self.planned, level.suite, level.catalogue, level.device, self.repeat, show_output, level.start, self.trials, say
+            self.planned, level.suite, level.catalogue, level.device, self.request.repeat, show_output, level.start, self.trials, say, dump
         )
         with closing(coming):
             try:
                 for finding in coming:
                     findings.append(replace(finding, mask=title(finding.mask), reason=title(finding.reason)))
                     show(f"{len(findings)}/{self.total}", findings[-1])
+                    if self.request.fail_fast and finding.status in FAILED:
+                        break
             except KeyboardInterrupt:
                 stopped = True
-        return Verification(findings, self.named, self.title, self.notes, stopped)
+        return Verification(findings, self.named, self.title, self.notes, stopped, dumped)
+
+    @property
+    def trials(self) -> bool:
+        return self.request.trials and not self.request.quick
 
     @cached_property
     def total(self) -> int:
@@ -150,14 +172,12 @@ class VerifyPlan:
         return case_count(self.planned, self.level.suite, self.level.device, self.trials)
 
 
-def plan_verify(
-    request: VerifyRequest, folder: Path, seqlen: int | None = None, *, in_process: bool = False, trials: bool = True
-) -> VerifyPlan:
+def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None, *, in_process: bool = False) -> VerifyPlan:
     """What a request asks to check; raises where that makes no sense or a plugin cannot be loaded. Mask objects are written into the
     folder; the others have `seqlen` tokens where no length is asked for. Kernels that are objects must be lent to the registry."""
     given = asked(request.kernel) if request.kernel is not None else Asked()
     given.refuse_limits(deadline=request.deadline)
-    named = name_masks(request.masks, request.seqlens, folder)
+    named = name_masks(QUICK if request.quick and request.masks == "all" else request.masks, request.seqlens, folder)
     seqlens = seqlen if named.seqlens is None else named.seqlens
     request = replace(request, masks=named.masks, seqlens=seqlens, plugins=[*given.files, *request.plugin_files])
     device = request.device or devices.kind()
@@ -183,7 +203,7 @@ def plan_verify(
         for name in suite.masks
     ]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
-    return VerifyPlan(level, planned, labels, named, request.repeat, trials)
+    return VerifyPlan(level, planned, labels, named, request)
 
 
 def _suite(request: VerifyRequest, device: str) -> Suite:
@@ -202,6 +222,19 @@ def _suite(request: VerifyRequest, device: str) -> Suite:
     for length, (query, kv), dims, dtype in product(suite.lengths, heads, suite.head_dims, suite.dtypes):
         refuse_too_long(length, Case(0, 0, query, kv, *parse_dims(str(dims)), dtype), memory)
     return suite
+
+
+def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding) -> Path:
+    """Writes the tensors of a cell, and a script that calls its kernel; returns the folder."""
+    from longca.bench.check.example import dump
+
+    problem = cell.problem
+    parts = [finding.kernel, Path(problem.mask).stem, problem.seqlen, finding.heads, finding.head_dim, problem.dtype]
+    own = folder / ODD.sub("-", "-".join(map(str, parts)))
+    mask = problem.build_mask()
+    assert isinstance(mask, Mask)
+    dump(own, mask, cell.case(mask), problem.seed, finding.kernel, plugin, f"{finding}: {finding.reason}")
+    return own
 
 
 @takes(VerifyRequest)

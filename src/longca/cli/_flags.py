@@ -57,6 +57,19 @@ def add_json(parser: Parser, what: str = "print JSON") -> None:
     parser.add_argument("--json", action="store_true", help=what)
 
 
+def add_sharing(parser: Parser) -> None:
+    """How NCCL ranks share the GPUs of a machine."""
+    parser.add_argument(
+        "--ranks-per-gpu",
+        type=int,
+        metavar="N",
+        help="N NCCL ranks share each GPU, each with its part of the multiprocessors (NCCL 2.30 or newer; docs/cluster.md)",
+    )
+    parser.add_argument(
+        "--pretend-nodes", type=int, metavar="N", help="NCCL takes the ranks of this machine for N nodes with sockets between"
+    )
+
+
 def add_split(parser: Parser) -> None:
     """What `plan` and `simulate` are asked for."""
     parser.add_argument("--gpus", metavar="N,N", help="the number of GPUs that share the sequence (default 8)")

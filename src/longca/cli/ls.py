@@ -14,6 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", help="one of kernels, masks, cp, suites, models, distributions, packings")
     parser.add_argument("names", nargs="*", metavar="NAME", help="entries to show; a kernel is shown with all details")
     parser.add_argument("--details", action="store_true", help="for kernels: all details of each")
+    parser.add_argument("--png", metavar="FILE", help="for distributions: draw them into a PNG file")
+    parser.add_argument(
+        "--lengths", metavar="FILE", help="for distributions: list document lengths of your own, too (a JSON list, or numbers)"
+    )
     add_json(parser)
     add_plugins(parser, "kernels, masks or methods to list too")
 
@@ -21,9 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca.api.ls import ls
 
-    listing = ls(args.what, *args.names, details=args.details, plugins=args.plugins)
+    listing = ls(args.what, *args.names, details=args.details, plugins=args.plugins, png=args.png, lengths=args.lengths)
     if args.json:
         print_json(listing.rows)
     else:
         show_parts(listing.parts())
+        if listing.png is not None:
+            print(f"wrote {listing.png}")
     return 0

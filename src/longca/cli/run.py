@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_device, add_documents, add_extras, add_option, add_plugins, add_seed, add_set, add_shape
+from longca.cli._flags import add_device, add_documents, add_extras, add_option, add_plugins, add_seed, add_set, add_shape, add_sharing
 from longca.cli._ranks import take_part
 from longca.cli._tables import show_parts
 from longca.errors import Refused, unknown
@@ -62,6 +62,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa or moba (docs/sparse.md)")
     what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
     what.add_argument("--deterministic", action="store_true", default=None, help="request deterministic backwards; checked on one device")
+    what.add_argument("--cudagraph", action="store_true", default=None, help="capture each call in a CUDA graph, and time its replay")
     add_extras(what)
     what.add_argument(
         "--workload",
@@ -79,6 +80,7 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         "--methods", metavar="A,B", help="context-parallel methods, all, or peers (installed ones of other projects); implies --level cp"
     )
     ranks.add_argument("--nproc", type=int, metavar="N", help="number of ranks (default: one per GPU)")
+    add_sharing(ranks)
     ranks.add_argument(
         "--grid",
         metavar="UxR[xW]",
@@ -169,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
     def measure() -> int:
         return _measure(args, plan_run(request, level), failing)
 
-    return measure() if launch is None else take_part(launch, level.device, level.suite.limits.start_s, measure)
+    return measure() if launch is None else take_part(launch, level, measure)
 
 
 def _dry_run(plan: RunPlan) -> int:
@@ -185,7 +187,11 @@ def _dry_run(plan: RunPlan) -> int:
     except Refused as error:
         _say(f"this run would be refused here: {error}")
     left = plan.left()
-    print(words.planned_time(len(planned), len(left), sum(estimates_s(left, suite, plan.request.full).values()), plan.folder))
+    print(
+        words.planned_time(
+            len(planned), len(left), sum(estimates_s(left, suite, plan.request.full, plan.level.compile_s).values()), plan.folder
+        )
+    )
     return 0
 
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape
+from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape, add_sharing
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Unavailable
@@ -59,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="check N times on each data set, to find errors that occur only sometimes"
     )
+    parser.add_argument(
+        "--quick", action="store_true", help="check three masks (causal, share_question, global_sliding_window), without trials"
+    )
+    parser.add_argument("-x", "--fail-fast", action="store_true", help="stop at the first failure")
+    parser.add_argument(
+        "--dump", metavar="DIR", help="write the tensors of each failure on a mask, with a script that calls the kernel on them"
+    )
     add_device(parser)
     add_plugins(parser, "your kernels or masks")
     parser.add_argument(
@@ -76,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ranks.add_argument(
         "--nproc", type=int, metavar="N", help="number of ranks (default: one per GPU, 2 on CPUs; in a launched job all its ranks)"
     )
+    add_sharing(ranks)
     ranks.add_argument("--out", metavar="DIR", help="the folder to pack into one file (default longca-cp-N)")
 
 
@@ -88,8 +96,10 @@ def run(args: argparse.Namespace) -> int:
 def _refuse_other_level(args: argparse.Namespace) -> None:
     if args.level == "cp":
         wrong = {"--repeat": args.repeat != 1, "--deterministic": args.deterministic, "--source": args.source != "random"}
+        wrong |= {"--quick": args.quick, "--fail-fast": args.fail_fast, "--dump": args.dump}
     else:
         wrong = {"--methods": args.methods, "--nproc": args.nproc is not None, "--out": args.out}
+        wrong |= {"--ranks-per-gpu": args.ranks_per_gpu is not None, "--pretend-nodes": args.pretend_nodes is not None}
     if typed := [flag for flag, given in wrong.items() if given]:
         other = "kernels; leave out --level cp" if args.level == "cp" else "context parallelism; add --level cp"
         raise BadInput(f"{typed[0]} is for {other}.")
@@ -149,7 +159,7 @@ def _verify_methods(args: argparse.Namespace) -> int:
             raise Unavailable("nothing was checked: no method supports any of this here.")
         return INTERRUPTED if done.stopped else 1 if done.failed else 0
 
-    return checked() if launch is None else take_part(launch, request.on, level.suite.limits.start_s, checked)
+    return checked() if launch is None else take_part(launch, level, checked)
 
 
 class Shower:

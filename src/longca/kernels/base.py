@@ -214,6 +214,7 @@ class Kernel(ABC):
     fp32_sums: tuple[str, ...] = ()  # the gradients that a backward sums up in memory of its own, in fp32
     gqa: str = "native"  # or "expands", "expands in backward": the adapter repeats KV heads
     takes_negative_scale: bool = False  # most libraries take the maximum of the scores before they scale them
+    returns_own_buffer: bool = False  # results lie in memory that the next call writes to, as those of a CUDA graph do
     takes_empty: bool = False  # masks without queries or without keys
     takes_softcap: bool = False  # whether forward and backward apply `Case.softcap`
     sinks: SinkSupport | None = None  # None: see `sink_support`

@@ -27,19 +27,19 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 DEVICES = ("cpu", "cuda")
 MOST_BYTES = 256 << 20  # of masks and tables of prepared kernels that are kept
 BEST = "best"  # the kernel that runs where none is named
-Asked = str | Kernel | type[Kernel] | None
+KernelLike = str | Kernel | type[Kernel] | None
 
 
 @overload
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked | PathLike[str] = ...,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: KernelLike | PathLike[str] = ...,
     scale: float = ..., softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
 ) -> torch.Tensor: ...  # fmt: skip
 
 
 @overload
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked | PathLike[str] = ...,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: KernelLike | PathLike[str] = ...,
     scale: float = ..., softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[True],
 ) -> tuple[torch.Tensor, torch.Tensor]: ...  # fmt: skip
 
@@ -50,7 +50,7 @@ def attention(
     v: torch.Tensor,
     mask: AnyMask | Sequence[AnyMask],
     *,
-    kernel: Asked | PathLike[str] = None,
+    kernel: KernelLike | PathLike[str] = None,
     scale: float = 0.0,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
@@ -81,7 +81,7 @@ def attention(
 
 
 def _attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: AnyMask | Sequence[AnyMask], kernel: Asked, scale: float,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: AnyMask | Sequence[AnyMask], kernel: KernelLike, scale: float,
     softcap: float, sinks: torch.Tensor | None, deterministic: bool, return_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     refuse_tensors(q, k, v, batched=True)
@@ -232,7 +232,7 @@ def no_autocast(q: torch.Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-def _prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, compiled: bool = False) -> Prepared:
+def _prepared_for(asked: KernelLike, mask: AnyMask, case: Case, index: int | None, compiled: bool = False) -> Prepared:
     """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart. A `compiled` call needs a kernel
     with a backward of its own."""
     chosen = registry.choose(asked or BEST, mask, case)
@@ -244,7 +244,31 @@ def _prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, co
         )
     if compiled and chosen.chooses:  # only between such kernels
         case = replace(case, partial_backward=case.backward)
-    return registry.prepare(chosen, mask, case)
+    prepared = registry.prepare(chosen, mask, case)
+    return Prepared(prepared.kernel, _Copied(prepared.attention)) if prepared.kernel.returns_own_buffer else prepared
+
+
+class _Copied(Attention):
+    """A kernel that returns its own buffer: callers get copies, as autograd keeps them beyond the next call."""
+
+    def __init__(self, attention: Attention) -> None:
+        self._attention = attention
+
+    def forward(self, *given: Any) -> Any:
+        return _copies(self._attention.forward(*given))
+
+    def backward(self, *given: Any) -> Any:
+        return _copies(self._attention.backward(*given))
+
+    def forward_with_sinks(self, *given: Any) -> Any:
+        return _copies(self._attention.forward_with_sinks(*given))
+
+    def backward_with_sinks(self, *given: Any) -> Any:
+        return _copies(self._attention.backward_with_sinks(*given))
+
+
+def _copies(results: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
+    return tuple(None if x is None else x.clone() for x in results)
 
 
 prepared_for = BoundedCache(_prepared_for, MOST_BYTES)

@@ -17,7 +17,7 @@ from longca.errors import BadInput, Refused
 from longca.kernels import batches
 from longca.kernels.base import Attention, Kernel
 from longca.kernels.functional import (
-    Asked,
+    KernelLike,
     checked_sinks,
     lse_dtype,
     make_case,
@@ -37,7 +37,7 @@ _kept: OrderedDict[int, AnyMask] = OrderedDict()
 
 
 def compiled_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: AnyMask | Sequence[AnyMask], kernel: Asked, scale: float,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: AnyMask | Sequence[AnyMask], kernel: KernelLike, scale: float,
     softcap: float, sinks: torch.Tensor | None, deterministic: bool, return_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Returns out and lse; traced by torch.compile, so it does no more than it must."""

@@ -39,6 +39,7 @@ def kernel(
     dtypes: tuple[str, ...] = ...,
     head_dims: Sequence[int] = ...,
     archs: tuple[str, ...] = ...,
+    returns_own_buffer: bool = ...,
     configs: Sequence[Mapping[str, Any]] = ...,
 ) -> Callable[[Callable[..., Any]], type[Kernel]]: ...
 
@@ -57,6 +58,7 @@ def kernel(
     dtypes: tuple[str, ...] = (),
     head_dims: Sequence[int] = (),
     archs: tuple[str, ...] = (),
+    returns_own_buffer: bool = False,
     configs: Sequence[Mapping[str, Any]] = (),
 ) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
     """Makes a kernel of `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)`. Returns a class derived from `longca.Kernel`,
@@ -69,7 +71,8 @@ def kernel(
     may raise `longca.Refused("reason")`. Without it, the function gets the mask itself. The backward is torch's autograd. `gives_lse`
     declares that the function always returns (out, lse), which the rings of context parallelism need. `own_files` names files next to this
     one that are part of the kernel but are not imported, such as kernel.cu. `dtypes`, `head_dims` and `archs` declare limits, such as
-    ("bf16",), (64, 128) and ("sm90",): other calls are refused, and `longca verify` checks what they allow.
+    ("bf16",), (64, 128) and ("sm90",): other calls are refused, and `longca verify` checks what they allow. `returns_own_buffer` declares
+    that the next call writes to the memory of the result, as a CUDA graph does.
 
     `configs`, such as [{"block": 64}, {"block": 128}], makes a variant of each: its entries are keyword arguments of the function, and of
     `lower` if that has such parameters. `name:block64` is one of them, and `name:*` are all. Without settings, write `@longca.kernel`.
@@ -111,6 +114,7 @@ def kernel(
 
         FunctionKernel.name, FunctionKernel.devices, FunctionKernel.layout = kernel_name, devices, layout
         FunctionKernel.capability, FunctionKernel.gives_lse, FunctionKernel.own_files = (0, 0), kernel_lse, own_files
+        FunctionKernel.returns_own_buffer = returns_own_buffer
         FunctionKernel.variants, FunctionKernel.dtypes, FunctionKernel.head_dims, FunctionKernel.archs = (
             tuple(chosen),
             dtypes,

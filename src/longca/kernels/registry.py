@@ -162,6 +162,8 @@ def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
         return No(f"needs a positive softmax scale, not {case.scale}")
     if (refusal := refuse_declared(kernel, case)) is not None or (refusal := _refuse_softcap_and_sinks(kernel, case)) is not None:
         return refusal
+    if case.partial_backward and kernel.returns_own_buffer:
+        return No("returns its own buffer, which the next step of a ring would overwrite")
     if case.partial_backward and kernel.backward != "functional":
         return No("cannot start its backward from another call's out and lse, as a ring needs")
     if case.backward and kernel.backward == "none":

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from longca.errors import BadInput
 from longca.kernels.bounded_cache import tensor_bytes, tensors_in
 from longca.masks import AnyMask
-from longca.parallel.comm.distributed import comm_of
+from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.options import Options
 from longca.parallel.plan import Plan
 from longca.parallel.planner import Planner
@@ -49,7 +49,7 @@ class Group:
         members, kind = _process_group(group)
         if dist.get_rank(members) < 0:
             raise BadInput("this rank is no member of the group; make the Group on its members alone.")
-        self.comm = comm_of(members, _device(members, kind, device))
+        self.comm = TorchComm(members, _device(members, kind, device))
         self.host = self.comm.on_host()
         self.rank, self.size, self.device = self.comm.rank, self.comm.size, self.comm.device
         self._open = True
@@ -160,7 +160,11 @@ class Group:
             self._forget()
 
     def close(self) -> None:
-        """Lets go of all plans and of what was prepared for them. Communicators end with the process group."""
+        """Ends the group's communicators, and lets go of all plans and of what was prepared for them. All ranks do so; a second call does
+        nothing."""
+        if self._open:
+            self.comm.close()
+            self.host.close()
         self._open = False
         for plan in self._plans.values():
             plan.release()

@@ -64,7 +64,7 @@ class Job(NamedTuple):
 
 
 @cache
-def join(launch: Launch, backend: str = "gloo", seconds: float = START_S) -> Job:
+def join(launch: Launch, backend: str = "gloo", seconds: float = START_S, ranks_per_gpu: int = 1) -> Job:
     """Meet the other ranks at MASTER_ADDR:MASTER_PORT; with NCCL this process takes the GPU of its local rank, of those
     that it can see: under `srun --gpus-per-task=1` each process sees its own alone. A process joins once."""
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
@@ -78,7 +78,8 @@ def join(launch: Launch, backend: str = "gloo", seconds: float = START_S) -> Job
 
     from longca.parallel.comm.distributed import TorchComm
 
-    device = torch.device("cuda", launch.local_rank % max(1, torch.cuda.device_count())) if backend == "nccl" else torch.device("cpu")
+    gpu = launch.local_rank // ranks_per_gpu % max(1, torch.cuda.device_count())
+    device = torch.device("cuda", gpu) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store = _meet(launch, seconds)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from longca.kernels import registry as kernels
 from longca.kernels.inputs import DTYPES
 from longca.parallel.comm.base import AttentionCall
-from longca.parallel.comm.trace import Event, TraceComm, channel_name
+from longca.parallel.comm.trace import Event, TraceComm
 from longca.parallel.grid import Grid
 from longca.parallel.head_split import HeadSplit
 from longca.parallel.method import Plan
@@ -82,17 +82,15 @@ def mirrored(program: RankProgram, grid: Grid, rank: int) -> RankProgram:
         for column in (here, there)
         for number in range(column, grid.ranks, grid.heads)
     }
-    channels: dict[str, tuple[str, tuple[int, ...]]] = {}
+    groups: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def moved(event: Event) -> Event:
         if event.kind != "post":
             return event
-        if event.channel not in channels:
-            members = tuple(sorted(ranks.get(member, member) for member in event.members))
-            channels[event.channel] = channel_name(event.channel.partition(":")[0], members), members
-        channel, members = channels[event.channel]
+        if event.members not in groups:
+            groups[event.members] = tuple(sorted(ranks.get(member, member) for member in event.members))
         sends, receives = (tuple((ranks.get(peer, peer), size) for peer, size in side) for side in (event.sends, event.receives))
-        return replace(event, channel=channel, members=members, sends=sends, receives=receives)
+        return replace(event, members=groups[event.members], sends=sends, receives=receives)
 
     forward, backward = ([moved(event) for event in events] for events in (program.forward, program.backward))
     return RankProgram(rank, forward, backward, program.forward_peak, program.peak, program.sent_bytes, program.messages)

@@ -19,18 +19,18 @@ class Leg:
     """Messages between ranks that make one hop of a route, in posts of rounds; the same on all ranks.
 
     A message is what its receiver, or the receiver's node, sees of the sender's keys in the table; or of the keys of all those that the
-    sender `carries`. Then a rank has a message for itself too. A leg with a label stays inside nodes, on a channel of that name.
+    sender `carries`. Then a rank has a message for itself too.
     """
 
     def __init__(
         self,
         table: Table,
         posts: Sequence[Sequence[Round]],
-        label: str = "",
+        in_node: bool = False,
         node: int = 1,
         carries: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        self.table, self.label, self.node, self.carries = table, label, node, carries
+        self.table, self.in_node, self.node, self.carries = table, in_node, node, carries
         self._posts = [(post, [{sender: receiver for receiver, sender in turn.items()} for turn in post]) for post in posts]
 
     def message(self, receiver: int, sender: int) -> Ranges:
@@ -61,7 +61,7 @@ def routes(needs: Needs, node: int, stages: int, small: int) -> list[Route]:
         return [[Leg(needs, posts)] for posts in in_stages(rounds(needs.sizes), needs.sizes, stages, small)]
     number = np.arange(needs.ranks)
     near = np.where(number[:, None] // node == number // node, needs.sizes, 0)
-    way = [[Leg(needs, _one_stage(near, small), "node")]]
+    way = [[Leg(needs, _one_stage(near, small), in_node=True)]]
     together = needs.seen_by(node)
     carriers = _carriers(together, needs.shards, node)
     if carriers is not None:
@@ -75,7 +75,7 @@ def routes(needs: Needs, node: int, stages: int, small: int) -> list[Route]:
             carries.setdefault(relay, []).append(carrier)
             viewers = slice(relay // node * node, relay // node * node + node)
             inside[viewers, relay] += needs.sizes[viewers, carrier]
-        legs = [Leg(together, posts, node=node), Leg(needs, _one_stage(inside, small), "relayed", carries=carries)]
+        legs = [Leg(together, posts, node=node), Leg(needs, _one_stage(inside, small), in_node=True, carries=carries)]
         way.append(legs if carriers is None else [_to_carriers(together, pairs, needs.shards, node, small), *legs])
     return way
 
@@ -88,7 +88,7 @@ def _to_carriers(together: Table, pairs: Sequence[tuple[int, int]], shards: Shar
     keys = [joined(np.concatenate(several)) for several in seen]
     carriers = np.repeat(np.arange(len(shards)), [len(several) for several in keys])
     wanted = Table(carriers, np.concatenate(keys), shards, len(shards))
-    return Leg(wanted, _one_stage(wanted.sizes, small), "carried", carries={rank: [rank] for rank in range(len(shards))})
+    return Leg(wanted, _one_stage(wanted.sizes, small), in_node=True, carries={rank: [rank] for rank in range(len(shards))})
 
 
 def _one_stage(sizes: Ints, small: int) -> list[list[Round]]:

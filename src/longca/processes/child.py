@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
+from longca.processes.guard import GO, STOP
 from longca.processes.host_memory import resident_bytes
 from longca.processes.lost import PHASES, SILENT_S, ChildLost, lost, of_exit
 from longca.text import format_memory, short
@@ -55,6 +56,7 @@ class Child:
         self.ready: Any = None  # what the service told when it was loaded
         self.busy, self.phase = True, "start"
         self.silent: Callable[[str, float], None] | None = None  # called once, with phase and deadline, where no message comes for long
+        self.entered: Callable[[str], None] | None = None  # called with each phase that the child begins
         self._told = ""  # the phase of which it was called
         self._types = {"phase": str, "ready": ready_type, "failed": str, "reply": reply_type, "done": int}
         self._jobs, self._output, self._incoming, self._outgoing = 0, b"", b"", b""
@@ -147,6 +149,17 @@ class Child:
         self._count(self.phase)
         spent, self._spent_s = self._spent_s, defaultdict(float)
         return spent
+
+    def pause(self) -> None:
+        """Stops the child and everything below it, until `resume`; time goes on for its deadlines."""
+        self._order(STOP)
+
+    def resume(self) -> None:
+        self._order(GO)
+
+    def _order(self, byte: bytes) -> None:
+        with suppress(OSError, ValueError):  # the guard is gone: `step` will tell
+            self._control.write(byte)
 
     def end(self) -> None:
         """Has the guard end the child and everything below it, without waiting for that."""
@@ -261,6 +274,8 @@ class Child:
             raise self._lose(ChildLost("error", short(value), short(value), self.output))
         if kind == "phase":
             self._count(value)
+            if self.entered is not None:
+                self.entered(value)
         if kind == "ready":
             self.ready = value
         if kind in ("ready", "done"):

@@ -2,7 +2,7 @@
 
 `python -I -S guard.py CHANNEL MEMORY PROGRAM ARGUMENT...` runs the program with the file CHANNEL and at most MEMORY bytes of data (0: no
 limit). The guard's stdin is a pipe of the supervisor: when it closes, because the supervisor wants so or is dead, or when the child ends,
-the guard kills all its descendants, and ends with the child's exit code or signal.
+the guard kills all its descendants, and ends with the child's exit code or signal. A byte on it stops them all, or lets them go on.
 
 The guard adopts orphans (Linux: PR_SET_CHILD_SUBREAPER), so a process that detaches itself stays below it. Elsewhere only the child's
 process group is ended. A script of the standard library alone, because it must start fast.
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 CONTROL = 0  # stdin
+STOP, GO = b"s", b"g"  # bytes on it
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.05  # between two rounds of killing
 
@@ -39,9 +40,10 @@ def main(channel: int, memory: int, command: list[str]) -> None:
     while status is None:
         ready, _, _ = select.select([CONTROL, wake], [], [])
         status = reap().get(child)
-        if CONTROL in ready:
+        if CONTROL in ready and not obey():
             break
-        os.read(wake, 1 << 10)
+        if wake in ready:
+            os.read(wake, 1 << 10)
     status = end_all(child, status)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
@@ -97,31 +99,39 @@ def end_all(child: int, status: int | None) -> int:
             os.killpg(child, signal.SIGKILL)
     with suppress(ChildProcessError):
         while True:
-            kill_descendants(os.getpid())
+            signal_descendants(os.getpid(), signal.SIGKILL)
             status = reap().get(child, status)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     return signal.SIGKILL if status is None else status
 
 
-def kill_descendants(top: int) -> None:
-    """Kills each process below one as soon as it is seen: a process that forks and exits all the time lives only for a moment."""
+def obey() -> bool:
+    """Does what the last byte of the supervisor says; False where its end of the pipe is closed."""
+    said = os.read(CONTROL, 1 << 10)
+    if said:
+        signal_descendants(os.getpid(), signal.SIGSTOP if said[-1:] == STOP else signal.SIGCONT)
+    return bool(said)
+
+
+def signal_descendants(top: int, number: signal.Signals) -> None:
+    """Signals each process below one as soon as it is seen: a process that forks and exits all the time lives only for a moment."""
     family = {top}
     for pid, parent in parents():
         if parent in family:
             family.add(pid)
             with suppress(OSError):  # it has ended meanwhile
-                kill(pid, family)
+                send(number, pid, family)
 
 
-def kill(pid: int, family: set[int]) -> None:
+def send(number: signal.Signals, pid: int, family: set[int]) -> None:
     if not hasattr(os, "pidfd_open"):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
         return
     handle = os.pidfd_open(pid)
     try:
         if parent_of(pid) in family:  # and not another process that got this number since
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            signal.pidfd_send_signal(handle, number)
     finally:
         os.close(handle)
 

@@ -1,11 +1,13 @@
 """Ranks that torchrun or srun started: the first one runs the suite and writes the journal, the others run the jobs that it gives.
 
 They talk through the store at which they met, not by collectives: no rank can hang in a collective that another one left, and a rank
-that waits for a job notices when the first rank is gone.
+that waits for a job notices when the first rank is gone. A rank whose job fails says so there, then ends its communicators; the others
+end theirs where they wait for it, and all make new ones with the next job.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -13,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch.distributed as dist
@@ -22,10 +24,15 @@ from torch.distributed.distributed_c10d import Store
 from longca.errors import LongcaError
 from longca.parallel.joining import Job
 from longca.processes.lost import SILENT_S
-from longca.processes.ranks import Answer, Failure, RankFailed, failed, run_job, to_blame, unanswered
+from longca.processes.ranks import OTHER, STOPPED, Answer, Failure, RankFailed, failed, run_job, to_blame, unanswered
+
+if TYPE_CHECKING:
+    from longca.parallel.comm.distributed import TorchComm
 
 Task = dict[str, Any]
 GRACE_S = 10.0  # for the other ranks, once one has failed: they may be about to fail too, and then the job can go on
+STOP_S = 4.0  # after which a rank that has not failed too ends its communicators
+WHOLE = ("refused", "unavailable", OTHER)  # kinds of failures that leave communicators as they were
 LOOK_S = 1.0  # between two looks at the store while this rank measures: more would take its time
 POLL_S = 0.005, 0.1  # the same where this rank only waits, at first and after a while
 TASK, ANSWER, FAILED = "{}/task".format, "{}/answer/{}".format, "{}/failed".format  # keys of the store, by number of the task and rank
@@ -48,7 +55,7 @@ class Joined:
 
     def __init__(self, job: Job) -> None:
         self._comm, self._store = job
-        self._number, self.lost = 0, False
+        self._number, self.lost, self._broken = 0, False, False
         self.silent: Callable[[], None] | None = None  # called once where ranks do not answer for long
 
     def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
@@ -56,14 +63,16 @@ class Joined:
         if self.lost:
             raise LongcaError("the ranks of this job no longer answer; start it again to continue with the next cell.")
         self.lost = True  # until all have answered: whatever ends this call earlier leaves them in the middle of the job
-        task: Task = {"job": job, "args": args, "deadline": deadline}
+        task: Task = {"job": job, "args": args, "deadline": deadline, "reopen": self._broken}
         self._tell(task)
         own: list[Answer | Failure] = []
-        part = threading.Thread(target=lambda: own.append(run_job(self._comm, task)), daemon=True)  # it may never return
+        mine = Part(Job(self._comm, self._store), self._number)
+        part = threading.Thread(target=lambda: own.append(mine.run(task)), daemon=True)  # it may never return
         part.start()
-        self._wait(part, own, deadline)
+        self._wait(part, own, deadline, mine)
         answers = [own[0] if own else None, *(self._take(ANSWER(self._number, rank)) for rank in range(1, self._comm.size))]
         failures = [failed(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Failure)]
+        self._broken = any(failure.kind not in WHOLE for failure in failures)
         if None not in answers:
             self._store.delete_key(TASK(self._number))
             self.lost = False
@@ -86,7 +95,7 @@ class Joined:
         self._number += 1
         self._store.set(TASK(self._number), json.dumps(task))
 
-    def _wait(self, part: threading.Thread, own: list[Answer | Failure], seconds: float) -> None:
+    def _wait(self, part: threading.Thread, own: list[Answer | Failure], seconds: float, mine: Part) -> None:
         """Waits until all have answered or the time is over; little time is left once one has failed."""
         others = [ANSWER(self._number, rank) for rank in range(1, self._comm.size)]
         start = time.monotonic()
@@ -95,7 +104,7 @@ class Joined:
             part.join(min(left, LOOK_S))
             if own and (not others or self._store.check(others)):
                 return
-            if any(isinstance(answer, Failure) for answer in own) or self._store.check([FAILED(self._number)]):
+            if mine.others_failed():
                 end = min(end, time.monotonic() + GRACE_S)
             if self.silent is not None and time.monotonic() - start > SILENT_S:
                 tell, self.silent = self.silent, None
@@ -110,6 +119,49 @@ class Joined:
         answer = msgspec.convert(json.loads(self._store.get(key)), Answer | Failure)
         self._store.delete_key(key)
         return answer
+
+
+class Part:
+    """One rank's part of a task."""
+
+    def __init__(self, job: Job, number: int) -> None:
+        self._job, self._key = job, FAILED(number)
+        self._failed_since, self._stopped, self._ended = float("inf"), False, False
+
+    def run(self, task: Task) -> Answer | Failure:
+        """Runs the job. The first rank that fails tells the others, and only then ends its communicators: what they see of that is no
+        failure of their own."""
+        if task["reopen"]:
+            answer = run_job(self._job.comm, {"job": f"{__name__}:reopen", "args": {}})
+            if isinstance(answer, Failure):
+                return answer
+        answer = run_job(self._job.comm, task)
+        self._ended = True
+        was_second = isinstance(answer, Failure) and answer.kind == "error" and self._job.store.check([self._key])
+        if self._stopped or was_second:
+            answer = Failure(STOPPED, "stopped because another rank failed", "")
+        if not isinstance(answer, Failure) or answer.kind == OTHER:
+            return answer
+        self._job.store.set(self._key, "")
+        if answer.kind not in WHOLE:
+            gc.collect()  # an exception may still hold what waits for others, and with it the connection
+            self._job.comm.close(at_once=True)
+        return answer
+
+    def others_failed(self) -> bool:
+        """Whether a rank has failed, this one too. If this rank is still at work a while later, its communicators end."""
+        if not self._job.store.check([self._key]):
+            return False
+        self._failed_since = min(self._failed_since, time.monotonic())
+        if not self._ended and not self._stopped and time.monotonic() - self._failed_since > STOP_S:
+            self._stopped = True
+            self._job.comm.close(at_once=True)
+        return True
+
+
+def reopen(comm: TorchComm) -> None:
+    """A job: makes new communicators."""
+    comm.reopen()
 
 
 def lead(job: Job, measure: Callable[[], int]) -> int:
@@ -134,12 +186,11 @@ def follow(job: Job) -> int:
             store.set(ANSWER(number, comm.rank), "")
             return 0
         ended = threading.Event()
-        threading.Thread(target=_watch, args=(job, ended, task["deadline"] + GRACE_S), daemon=True).start()
-        mine = run_job(comm, task)
+        part = Part(job, number)
+        threading.Thread(target=_watch, args=(job, part, ended, task["deadline"] + GRACE_S), daemon=True).start()
+        mine = part.run(task)
         ended.set()
         store.set(ANSWER(number, comm.rank), json.dumps(msgspec.to_builtins(mine)))
-        if isinstance(mine, Failure):
-            store.set(FAILED(number), "")
 
 
 def _hear(job: Job, number: int) -> Task:
@@ -154,11 +205,13 @@ def _hear(job: Job, number: int) -> Task:
     raise FirstIsGone
 
 
-def _watch(job: Job, ended: threading.Event, seconds: float) -> None:
+def _watch(job: Job, part: Part, ended: threading.Event, seconds: float) -> None:
     """Ends this process when its task takes too long, or when the first rank is gone."""
     end = time.monotonic() + seconds
     while not ended.wait(max(0.0, min(LOOK_S, end - time.monotonic()))):
         reason = str(FirstIsGone()) if _first_is_gone(job) else ""
+        with suppress(dist.DistNetworkError):  # it is gone, which is told next time
+            part.others_failed()
         if time.monotonic() >= end:
             reason = reason or f"this rank is not done after {seconds:.0f} s, so it ends."
         if reason:

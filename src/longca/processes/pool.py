@@ -19,6 +19,9 @@ from longca.processes import child as supervisor
 from longca.processes.child import Child
 from longca.processes.lost import SILENT_S, ChildLost, last_words
 from longca.processes.ranks import OTHER, Answer, Failure, RankFailed, failed, to_blame, unanswered
+from longca.processes.shared_gpu import MpsDaemon, rank_environment, start_mps
+from longca.results.problem import Sharing
+from longca.text import plural
 
 GRACE_S = 3.0  # for the other ranks, once one has failed
 
@@ -26,20 +29,32 @@ GRACE_S = 3.0  # for the other ranks, once one has failed
 class Pool:
     """`with Pool(4) as pool: pool.run("module:function", {...}, deadline=60)`; after a failure the next job gets new ranks.
 
-    `memory`: bytes of host memory for each rank with everything it starts; 0: no limit.
+    `memory`: bytes of host memory for each rank with everything it starts; 0: no limit. `sharing`: how ranks share GPUs; None: one each.
     """
 
     lost = False  # new ranks can always be started
 
-    def __init__(self, ranks: int, backend: str = "gloo", threads: int = 1, start_s: float = START_S, memory: int = 0) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        backend: str = "gloo",
+        threads: int = 1,
+        start_s: float = START_S,
+        memory: int = 0,
+        sharing: Sharing | None = None,
+    ) -> None:
         if ranks < 1:
             raise BadInput(f"a pool needs at least 1 rank, not {ranks}.")
-        if backend == "nccl" and ranks > len(devices.gpus()):
-            raise Unavailable(f"{ranks} NCCL ranks need {ranks} GPUs, and this machine has {len(devices.gpus())}; ask for fewer ranks.")
+        self._per_gpu = sharing.ranks if sharing else 1
+        if backend == "nccl" and ranks > self._per_gpu * len(devices.gpus()):
+            needed = plural(-(-ranks // self._per_gpu), "GPU")
+            raise Unavailable(f"{ranks} NCCL ranks need {needed}, and this machine has {len(devices.gpus())}; ask for fewer ranks.")
         self.ranks, self.backend, self.threads, self.start_s, self.memory = ranks, backend, threads, start_s, memory
         self.silent: Callable[[], None] | None = None  # called once where ranks do not answer for long
         self._children: list[Child] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._sharing = sharing
+        self._mps: MpsDaemon | None = None
 
     def __enter__(self) -> Pool:
         return self
@@ -73,6 +88,9 @@ class Pool:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+        if self._mps is not None:
+            self._mps.close()
+            self._mps = None
 
     def _start(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="longca-ranks-")
@@ -80,8 +98,10 @@ class Pool:
         environment = {"OMP_NUM_THREADS": str(self.threads)}
         if sys.platform == "linux":
             environment["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")  # one machine, whatever its name resolves to
+        self._mps = start_mps(self._sharing)  # new ranks get a new one: what a killed rank leaves in it may stop them
         for rank in range(self.ranks):
             hello = {"rank": rank, "ranks": self.ranks, "backend": self.backend, "threads": self.threads, "meeting": meeting}
+            hello["gpu"] = rank // self._per_gpu
             try:
                 child = Child(
                     "longca.processes.ranks:Rank",
@@ -90,12 +110,18 @@ class Pool:
                     memory=self.memory,
                     data_limit=0 if self.backend == "nccl" else self.memory,  # a CUDA context maps more than any limit allows
                     reply_type=Answer | Failure,
-                    environment=environment,
+                    environment=environment | self._own(rank),
                 )
             except ChildLost as lost:
                 self.close()
                 raise RankFailed(rank, "died", lost.event, "") from lost
             self._children.append(child)
+
+    def _own(self, rank: int) -> dict[str, str]:
+        """The variables of one rank."""
+        if self._sharing is None:
+            return {}
+        return rank_environment(self._sharing, self._mps.folder if self._mps else None, rank, self.ranks)
 
     def _collect(self, seconds: float) -> list[Any]:
         """Waits until all ranks are done; returns their answers. Raises RankFailed for the rank that is to blame."""

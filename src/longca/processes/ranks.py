@@ -16,7 +16,8 @@ from longca.processes.child_main import Tell, load
 from longca.processes.lost import last_words
 from longca.text import out_of_memory
 
-OTHER = "other"  # the kind of failure of a rank that stopped for another one
+OTHER = "other"  # the kind of failure of a rank that ended its job because of another one
+STOPPED = "stopped"  # the same where its communicators ended in the middle of it
 MOST_NAMED = 4  # ranks in one message
 
 
@@ -27,7 +28,7 @@ class Answer(msgspec.Struct, tag="answer"):
 
 
 class Failure(msgspec.Struct, tag="failure"):
-    """What a job raised on one rank. `kind`: error, oom, refused, unavailable or other."""
+    """What a job raised on one rank. `kind`: error, oom, refused, unavailable, other or stopped."""
 
     kind: str
     message: str
@@ -53,7 +54,7 @@ class OtherRankFailed(LongcaError):
 
 def to_blame(failures: Sequence[RankFailed]) -> RankFailed:
     """The failure to tell: a rank that died is the cause of what the others saw, and one that stopped for another is never it."""
-    order = {"died": 0, "oom": 0, OTHER: 2}
+    order = {"died": 0, "oom": 0, OTHER: 2, STOPPED: 2}
     return min(failures, key=lambda failure: order.get(failure.kind, 1))
 
 
@@ -115,7 +116,7 @@ class Rank:
         torch.set_num_threads(hello["threads"])
         device = torch.device("cpu")
         if hello["backend"] == "nccl":
-            device = torch.device("cuda", hello["rank"])
+            device = torch.device("cuda", hello["gpu"])
             torch.cuda.set_device(device)
         dist.init_process_group(hello["backend"], f"file://{hello['meeting']}", rank=hello["rank"], world_size=hello["ranks"])
         self._comm = TorchComm(device=device)

@@ -32,7 +32,7 @@ from longca.text import format_size
 
 ANSWERED = frozenset({"mask", "pass_", "seed", "scale"})  # fields of a problem that do not tell records from a question about this mask
 DRAWING = frozenset({"documents", "distribution", "packing"})
-NOT_SCALED = frozenset({"ranks", "cluster", "dtype", "source", "deterministic", "device"})
+NOT_SCALED = frozenset({"ranks", "sharing", "cluster", "dtype", "source", "deterministic", "cudagraph", "device"})
 OTHER_TERMS = frozenset({"softcap", "sinks"})  # in the scores
 WITHOUT_DOCUMENTS, WITH_DOCUMENTS = 0.1, 0.3  # of a predicted time: benchmarks/nearest_answers.py counts the times within
 ALMOST = 0.015  # doublings: models count the token itself in a window, so that w=127 is asked for beside w=128

@@ -108,7 +108,7 @@ class Question:
         """The fields for readers without LongCA: with every parameter of the mask."""
         fields = structs.asdict(self.problem) | {"params": self.all_params, "gpus": self.problem.ranks, "pass": self.problem.pass_}
         own = {name: value for name, value in asdict(self).items() if name != "problem"}
-        return {name: value for name, value in fields.items() if name not in ("seed", "ranks", "pass_")} | own
+        return {name: value for name, value in fields.items() if name not in ("seed", "ranks", "sharing", "pass_")} | own
 
 
 @lru_cache(maxsize=64)

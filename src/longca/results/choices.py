@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from longca.kernels import registry
 from longca.kernels.choice.classes import length_class, mask_class
-from longca.kernels.choice.records import Entry, Standing, versions_hash
+from longca.kernels.choice.records import ClassRecords, KernelRatio, versions_hash
 from longca.results.problem import Pass
 from longca.results.reading import Results
 from longca.results.record import MaskEntry, Record
@@ -23,7 +23,7 @@ Group = tuple[str, str, int, str, str, str, str, bool, bool]  # device, class of
 Point = tuple[str, int]  # digest and length
 
 
-def table(results: Results) -> list[Entry]:
+def table(results: Results) -> list[ClassRecords]:
     """The entries of all classes that have records of at least two kernels, sorted."""
     classes = {key: _class(entry) for key, entry in results.masks.items()}
     groups: defaultdict[Group, list[Record]] = defaultdict(list)
@@ -38,7 +38,7 @@ def table(results: Results) -> list[Entry]:
 def _counts(record: Record) -> bool:
     """Whether it is a time of a kernel of LongCA on one device, as the kernel usually runs."""
     problem = record.problem
-    special = problem.deterministic or record.split or record.simulated or record.chose
+    special = problem.deterministic or problem.cudagraph or record.split or record.simulated or record.chose
     return record.ok and not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
 
 
@@ -54,7 +54,7 @@ def _group(record: Record, device: str, kind: str) -> Group:
     return *where, problem.dtype, problem.pass_.value, bool(problem.softcap), bool(problem.sinks)
 
 
-def _entry(group: Group, records: Iterable[Record], results: Results) -> Entry:
+def _entry(group: Group, records: Iterable[Record], results: Results) -> ClassRecords:
     points: defaultdict[Point, dict[str, Record]] = defaultdict(dict)
     for record in records:
         points[record.built.digest, record.problem.seqlen][record.label] = record
@@ -67,5 +67,5 @@ def _entry(group: Group, records: Iterable[Record], results: Results) -> Entry:
             slower[label].append(record.times.median / least)
             versions[label].add(versions_hash(record.versions) if record.versions else "")
             journals |= {results.folders[home].name for home in results.homes.get(record.key, ())}
-    kernels = {label: Standing(round(geometric_mean(ratios), 4), sorted(versions[label])) for label, ratios in sorted(slower.items())}
-    return Entry(*group, points=len(points), journals=sorted(journals), kernels=kernels)
+    kernels = {label: KernelRatio(round(geometric_mean(ratios), 4), sorted(versions[label])) for label, ratios in sorted(slower.items())}
+    return ClassRecords(*group, points=len(points), journals=sorted(journals), kernels=kernels)

@@ -15,6 +15,10 @@ GIB = 1 << 30
 
 # dense bf16/fp16 matrix peak by datasheet, TFLOP/s: a kernel that claims more is invalid
 PEAK_TFLOPS = {"H200": 989.0, "H100": 989.0, "H800": 989.0, "H20": 148.0, "A100": 312.0, "A800": 312.0, "B200": 2250.0, "L40S": 362.0}
+PEAK_MHZ = {"H200": 1830.0, "H100": 1830.0}  # the SM clock of that peak: 132 SMs with 4,096 operations a cycle
+SETTLED_MHZ = {
+    "H200": 1410.0
+}  # what a device holds under a long matrix product (benchmarks/settling.py): the clock that times are given for
 # memory bandwidth by datasheet, TB/s; of several models of a name the fastest
 PEAK_TB_S = {"H200": 4.8, "H100": 3.35, "H100 NVL": 3.94, "H800": 3.35, "H20": 4.0, "A100": 2.04, "A800": 2.04, "B200": 8.0, "L40S": 0.864}
 
@@ -66,10 +70,18 @@ def tokens_s(seqlen: int, ms: float) -> float:
 
 
 @cache
-def peak(device: str, dtype: str = "bf16") -> float | None:
-    """The device's peak in TFLOP/s; None where it is not known. fp32 may run as tf32, at half the speed of bf16."""
-    bf16 = _of_device(PEAK_TFLOPS, device)
-    return None if bf16 is None else bf16 * (1.0 if dtype in ("bf16", "fp16") else 0.5)
+def peak(device: str, dtype: str = "bf16", mhz: float | None = None) -> float | None:
+    """The device's peak in TFLOP/s, at an SM clock where both are known; None where no peak is known. fp32 may run as tf32, at half the
+    speed of bf16."""
+    bf16, peak_mhz = _of_device(PEAK_TFLOPS, device), _of_device(PEAK_MHZ, device)
+    if bf16 is None:
+        return None
+    return bf16 * (1.0 if dtype in ("bf16", "fp16") else 0.5) * (mhz / peak_mhz if mhz and peak_mhz else 1.0)
+
+
+def settled_mhz(device: str) -> float | None:
+    """The SM clock that times of the device are given for; None where it is not known, and times stay as measured."""
+    return _of_device(SETTLED_MHZ, device)
 
 
 @cache

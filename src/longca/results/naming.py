@@ -77,7 +77,7 @@ def rows(results: Results) -> list[Row]:
         line, base = _split_names(record, kernel, compared)
         problem, split = record.problem, record.split
         panel = f"{name} ×{problem.ranks}" if split else name
-        setting = Setting(results.environment(record).name, record.level.value, problem.operator)
+        setting = Setting(_device(record, results.environment(record).name), record.level.value, problem.operator)
         contest = Contest(setting, name, problem.seqlen, problem.pass_, problem.ranks, record.simulated)
         is_pattern = problem.mask in patterns
         is_dense = not is_pattern and split is None and problem.mask in dense
@@ -85,6 +85,11 @@ def rows(results: Results) -> list[Row]:
         family = name if ratio is None else name.replace(f" ratio={ratio}", "")
         named.append(Row(record, contest, name, line + suffix, base + suffix, base, panel, same, is_pattern, is_dense, ratio, family))
     return named
+
+
+def _device(record: Record, name: str) -> str:
+    """The name of the device; one that ranks share is another device."""
+    return f"{name} ({record.problem.sharing})" if record.problem.sharing else name
 
 
 def _split_names(record: Record, kernel: str, compared: Collection[Series]) -> tuple[str, str]:

@@ -60,6 +60,7 @@ class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
     softcap: NotNegative = 0.0  # scores s become softcap * tanh(s / softcap); 0: they stay
     sinks: bool = False
     scale: float = 0.0  # 0: 1/sqrt(head_dim)
+    cudagraph: bool = False  # calls are captured in a CUDA graph, and what is timed is its replay
 
     def __post_init__(self) -> None:
         if self.heads_q % self.heads_kv:
@@ -74,11 +75,34 @@ class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def title(self) -> str:
         values = {name: getattr(self, name) for name in Operator.__struct_fields__}
         parts = [format_shape(values), self.dtype, *format_extras(values)]
-        return " · ".join([*parts, "deterministic"] if self.deterministic else parts)
+        return " · ".join([*parts, *["deterministic"] * self.deterministic, *["CUDA graph"] * self.cudagraph])
+
+
+class Sharing(Struct, frozen=True, omit_defaults=True):
+    """How ranks share GPUs: so many per GPU, through MPS, or else in time slices, with so many CTAs of NCCL for a transfer. `nodes`: how
+    many nodes the ranks of one machine pretend to be."""
+
+    ranks: Ranks = 1
+    mps: bool = True
+    ctas: Annotated[int, Meta(ge=1)] = 2
+    nodes: Ranks = 1
+
+    @property
+    def percent(self) -> int:
+        """The share of a GPU's multiprocessors that each rank gets from MPS."""
+        return 100 // self.ranks
+
+    def __str__(self) -> str:
+        slices = "" if self.mps else " in time slices"
+        shared = [f"{self.ranks} ranks per GPU{slices}, {self.ctas} CTAs"] if self.ranks > 1 else []
+        return ", ".join(shared + ([f"as {self.nodes} nodes"] if self.nodes > 1 else []))
 
 
 class Problem(Operator, frozen=True, kw_only=True, omit_defaults=True):
-    """One mask of one length for one operator, the pass that is computed, and how many ranks share the sequence."""
+    """One mask of one length for one operator, the pass that is computed, and how many ranks share the sequence.
+
+    `sharing` is part of it: what ranks do that share a GPU says nothing about whole GPUs.
+    """
 
     mask: str
     seqlen: Size
@@ -90,11 +114,12 @@ class Problem(Operator, frozen=True, kw_only=True, omit_defaults=True):
     distribution: str | None = None
     packing: str | None = None
     ranks: Ranks = 1
+    sharing: Sharing | None = None  # of GPUs; None: a GPU for each rank
 
     @property
     def every_pass(self) -> Problem:
         """The problem without its pass and its ranks: one mask and one reference serve all of these."""
-        return replace(self, pass_=Pass.BOTH, ranks=1)
+        return replace(self, pass_=Pass.BOTH, ranks=1, sharing=None)
 
     @property
     def is_pattern(self) -> bool:

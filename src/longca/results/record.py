@@ -65,11 +65,13 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spread: NotNegative | None = None
     stop: str = ""  # "target": known well enough; "budget": time ran out; "most": enough samples
     noisy: bool = False
-    mfu: NotNegative | None = None  # share of the device's peak
+    mfu: NotNegative | None = None  # share of the device's peak at `at_mhz`, or else at `clock_mhz`
     call_ms: NotNegative | None = None  # how long the host was busy
     host_bound: bool | None = None
     nondeterministic: bool | None = None  # timed calls on the same inputs gave different bits
-    clock_mhz: NotNegative | None = None
+    clock_mhz: NotNegative | None = None  # of the SMs, during the samples
+    clocks: list[Natural] | None = None  # the same, of each sample
+    at_mhz: NotNegative | None = None  # the clock that the times are given for; None: as measured
 
 
 Error = Annotated[float, Meta(ge=0)]  # of any size: a wrong lse may be off by more than any bound
@@ -97,14 +99,16 @@ Check = dict[str, TensorError]
 
 
 class Memory(Struct, frozen=True, omit_defaults=True):
-    """Peak memory of a call above its inputs, on the rank that needs the most."""
+    """Peak memory of a call above its inputs, on the rank that needs the most. `outside_gib`: what a rank takes of
+    its GPU beside torch's allocator, so communicators, the CUDA context and kernels' code; where ranks share a GPU their mean."""
 
     peak_gib: Gib
     ranks: list[Gib] | None = None
+    outside_gib: Gib | None = None
 
 
 class Energy(Struct, frozen=True, omit_defaults=True):
-    """Power beside the samples, and the energy of one call where it was measured."""
+    """The energy of one call, and the power meanwhile; in older records the power beside the samples alone."""
 
     watts: NotNegative | None = None
     joules: NotNegative | None = None
@@ -120,6 +124,7 @@ class RankFigures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wait_share: float | None = None
     exposed_share: NotNegative | None = None  # of the time, that ranks wait for bytes under way
     hidden_share: NotNegative | None = None  # of the time of transfers, that runs beside compute
+    nccl: str | None = None  # the version that ranks had loaded
 
 
 class Outcome(Struct, kw_only=True, omit_defaults=True):

@@ -47,7 +47,7 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
     else:
         words += _mask_options(problem, seeds or (problem.seed,))
     words += [*_shape_words(problem.operator), "--passes", _passes(record)]
-    words += ["--deterministic"] if problem.deterministic else []
+    words += ["--deterministic"] * problem.deterministic + ["--cudagraph"] * problem.cudagraph
     return before + shlex.join([*words, *_conditions(record, environment)])
 
 
@@ -79,6 +79,8 @@ def _kernel_options(record: Record) -> list[str]:
     words, split, ranks = ["longca", "run"], record.split, record.problem.ranks
     if split:
         words += ["--level", "cp", "--methods", split.method, "--nproc", str(ranks), "--grid", split.grid]
+        if (sharing := record.problem.sharing) is not None:
+            words += ["--ranks-per-gpu", str(sharing.ranks)] + (["--pretend-nodes", str(sharing.nodes)] if sharing.nodes > 1 else [])
         if told := _all_options(split.method, ranks, split.options):
             words += ["--option", told]
     return [*words, "--kernels", record.asked]

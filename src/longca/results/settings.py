@@ -10,21 +10,22 @@ from msgspec.structs import replace
 Seconds = Annotated[float, Meta(gt=0, le=1e7)]
 SecondsOrNone = Annotated[float, Meta(ge=0, le=1e7)]
 Samples = Annotated[int, Meta(ge=1, le=1_000_000)]
-FEWEST = 3  # samples, however long a call is
+LONG_MS = 20.0  # calls beyond it need half of the samples
 ENOUGH = 9  # samples, from which on the interval of their median leaves out the least and the greatest
 EXTENSION = 4  # times the budget, for calls so long that it does not suffice for enough samples
+LAST_S, FEWEST = 20.0, 3  # after so many seconds, so few samples end it
 SAMPLE_LENGTH = 2048  # tokens of a mask that kernels are asked about: it has several documents, and a window hides something
 
 
 class ClockSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """When to stop sampling: with `least` samples or more, spread over `warmup_s` or more, as soon as the median is known to `target` (the
-    relative half width of its interval) and samples no longer move; with `ENOUGH` or more when the budget is spent; with `FEWEST` or more
-    after `EXTENSION` budgets; or with `most` samples."""
+    """When to stop sampling: with `least` samples or more (half of them for calls of over `LONG_MS`), spread over `warmup_s` or more, as
+    soon as the median is known to `target` (the relative half width of its interval) and samples no longer move; with `ENOUGH` or more
+    when the budget is spent; with `least` or more after `EXTENSION` budgets, with `FEWEST` after `LAST_S`; or with `most` samples."""
 
     warmup_s: SecondsOrNone = 0.1
     budget_s: Seconds = 0.5
     target: Annotated[float, Meta(gt=0, le=1)] = 0.005
-    least: Samples = 5
+    least: Samples = 10
     most: Samples = 200
     energy_s: SecondsOrNone = 0.0  # how long to repeat the call for its energy; 0: not at all
 

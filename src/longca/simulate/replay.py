@@ -113,8 +113,8 @@ class Replay:
         self.heap: list[tuple[float, int, Post | list[Flow]]] = []
         self.number = 0
         self.waiting: dict[tuple[str, int, int], deque[tuple[Post, int]]] = {}  # by channel, sender, receiver
-        self.collectives: dict[tuple[str, str, int], Collective] = {}
-        self.counts: dict[tuple[str, str, int], int] = {}
+        self.collectives: dict[tuple[str, tuple[int, ...], str, int], Collective] = {}
+        self.counts: dict[tuple[str, tuple[int, ...], str, int], int] = {}
         self.now = 0.0
         self.has_sides = not (cluster.cores or cluster.wait_holds_host)
         self.starting: list[Flow] = []  # flows that begin at `start_at`, together
@@ -319,9 +319,9 @@ class Replay:
     def _join(self, post: Post, now: float) -> None:
         """The members of a ring collective come one after the other; the last one starts it."""
         event = post.event
-        count_key = (event.channel, event.what, post.rank)
+        count_key = (event.channel, event.members, event.what, post.rank)
         turn = self.counts[count_key] = self.counts.get(count_key, -1) + 1
-        key = (event.channel, event.what, turn)
+        key = (event.channel, event.members, event.what, turn)
         collective = self.collectives.setdefault(key, Collective())
         collective.posts.append(post)
         if len(collective.posts) < len(event.members):

@@ -75,13 +75,13 @@ def test_a_single_wrong_row_of_a_short_sequence_is_caught(row: int, name: str, s
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("length", [1024, 1500, 65536])
-def test_both_edges_of_tiles_and_rows_between_are_looked_at(length: int, seed: int) -> None:
+def test_both_edges_of_tiles_and_every_place_in_them_are_looked_at(length: int, seed: int) -> None:
     rows = sample_rows(masks.causal(length), seed).rows
     for tile in (64, 128):
         for met in (rows[rows % tile == 0], rows[rows % tile == tile - 1]):
             assert len(met) > length / tile / 4
-    assert len(np.unique(rows[(rows % 64 != 0) & (rows % 64 != 63)] % 64)) >= 10
-    assert len(rows) <= max(1.6 * 64, length / 64 + 2)
+    assert set(rows % 128) == set(range(128))
+    assert len(rows) <= max(64, length / 64 + 2) + 128
 
 
 def test_every_row_of_a_short_sequence_is_looked_at_and_some_rows_have_no_gradient() -> None:
@@ -90,5 +90,5 @@ def test_every_row_of_a_short_sequence_is_looked_at_and_some_rows_have_no_gradie
     assert (points.with_gradient("loud") == points.rows).all()
     assert 64 <= len(points.with_gradient("plain")) < 80
     longer = sample_rows(masks.causal(ALL_ROWS + 1))
-    assert len(longer.rows) < 80
+    assert len(longer.rows) < 80 + 128
     assert (longer.with_gradient("plain") == longer.rows).all()

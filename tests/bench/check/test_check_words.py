@@ -145,7 +145,7 @@ def test_a_kernel_that_is_wrong_in_some_calls_is_not_wrong_on_some_data(wrong_ca
         return out + 0.5 if next(calls) in wrong_calls else out, lse
 
     reason = verdict_on(masks.causal(200), sometimes).reason
-    assert reason.startswith(f"{UNSTEADY}, wrong in {counts}: out is off by 0.5 ")
+    assert reason.startswith(f"{UNSTEADY}, wrong in {counts}: out is off by ")
 
 
 @pytest.mark.parametrize("factor", [1.5, 1000.0])
@@ -163,7 +163,7 @@ def test_a_kernel_that_is_wrong_on_some_data_alone_is_called_again_there() -> No
         calls.append(loud)
         return put(out, 7, math.nan) if loud else out, lse
 
-    assert verdict_on(mask, wrong_where_loud).reason.startswith("only on data with loud edges and large scores: out holds NaN at token 7")
+    assert verdict_on(mask, wrong_where_loud).reason.startswith("only on data with loud edges and large numbers: out holds NaN at token 7")
     assert calls == [False, True, *[True] * AGAIN, False]
     calls.clear()
     assert verdict_on(mask, lambda out, lse: calls.append(False) or (out, lse)).reason == ""

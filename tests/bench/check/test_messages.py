@@ -16,12 +16,12 @@ def test_the_data_and_the_calls_that_are_wrong_are_named() -> None:
     assert verdict_of(("plain", True), ("loud", True)).reason == ""
     assert verdict_of(("plain", False), ("loud", False)).reason == wrong
     assert verdict_of(("plain", False)).reason == wrong
-    assert verdict_of(("plain", True), ("loud", False)).reason == f"only on data with loud edges and large scores: {wrong}"
+    assert verdict_of(("plain", True), ("loud", False)).reason == f"only on data with loud edges and large numbers: {wrong}"
     assert verdict_of(("plain", False), ("loud", True)).reason == f"only on plain data: {wrong}"
     repeated = [("plain", True), ("plain", False), ("loud", True), ("loud", True)]
     assert verdict_of(*repeated).reason == f"{UNSTEADY}, wrong in 1 of 4 calls, first in call 2: {wrong}"
     repeated = [("plain", True), ("plain", True), ("loud", False), ("loud", False)]
-    assert verdict_of(*repeated).reason == f"only on data with loud edges and large scores: {wrong}"
+    assert verdict_of(*repeated).reason == f"only on data with loud edges and large numbers: {wrong}"
 
 
 def test_results_that_are_kept_are_not_blamed_on_the_data() -> None:

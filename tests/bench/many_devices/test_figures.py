@@ -12,11 +12,11 @@ import torch
 
 from longca import masks
 from longca.bench.check.sampled_rows import sample_rows
-from longca.bench.clock.clock import Sample, measure
+from longca.bench.clock.clock import Sample, Timing, measure
 from longca.bench.clock.timers import CudaTimer, HostTimer
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.rank_job import CurrentCell, RankSession, Timed
-from longca.bench.many_devices.ranks import Ranks
+from longca.bench.many_devices.ranks import Ranks, outside_gib
 from longca.bench.many_devices.ranks_timer import RanksTimer
 from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
@@ -27,8 +27,8 @@ from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.local import World
-from longca.results.problem import Pass
-from longca.results.record import Energy, LevelName, Memory, Record, Status, TensorError
+from longca.results.problem import Pass, Sharing
+from longca.results.record import LevelName, Memory, Record, Status, TensorError
 from longca.results.settings import ClockSettings
 
 GIB = 1 << 30
@@ -46,16 +46,19 @@ ONE_TOKEN = Inputs(*[torch.zeros(1, 1, 1)] * 4)
 
 
 class UnevenTimer:
-    """In iteration n rank r takes 1 + (r + n) % 3 ms; rank 1 is always late; clocks of ranks differ by an hour."""
+    """In iteration n rank r takes 1 + (r + n) % 3 ms; rank 1 is always late; clocks of ranks differ by an hour. The MHz tell the time."""
+
+    at_mhz = None
 
     def __init__(self, rank: int) -> None:
         self.rank, self.taken = rank, 0
 
-    def samples(self, call: Callable[[], object], before: Callable[[], object], load: object = None) -> Generator[Sample, None, None]:
+    def samples(self, call: Callable[[], object], before: Callable[[], object]) -> Generator[Sample, None, None]:
         while True:
             before()
             self.taken += 1
-            yield Sample(1.0 + (self.rank + self.taken) % 3, self.rank == 1, 0.1 * self.rank)
+            ms = 1.0 + (self.rank + self.taken) % 3
+            yield Sample(ms, self.rank == 1, 0.1 * self.rank, mhz=1000 + ms)
 
     def now(self) -> float:
         return 3600.0 * self.rank + self.taken
@@ -71,29 +74,8 @@ def test_a_sample_is_the_slowest_ranks_of_that_iteration_and_all_ranks_see_the_s
         return [*islice(timer.samples(lambda: None, lambda: befores.append(rank)), 4), timer.now()]
 
     befores = list[int]()
-    assert world.run(program) == [[Sample(3.0, True, 0.2, 2.0)] * 4 + [4.0]] * 3
+    assert world.run(program) == [[Sample(3.0, True, 0.2, 2.0, 1003.0)] * 4 + [4.0]] * 3
     assert sorted(befores) == [0] * 4 + [1] * 4 + [2] * 4  # what comes before each call comes on every rank
-
-
-class OwnSettings(CudaTimer):
-    """A timer that wants as many spins and loads as its rank says, and notes what it gets."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank, self.spin_ms, self.loads = rank, 0.0, 0
-        self.given = list[tuple[float, int]]()
-
-    def samples(self, call: object, before: object = None, load: object = None) -> Generator[Sample, None, None]:
-        while True:
-            self.given.append((self.spin_ms, self.loads))
-            self.spin_ms, self.loads = 0.5 * self.rank, 7 - self.rank
-            yield Sample(1.0, False, 0.1)
-
-
-def test_ranks_agree_on_spins_and_on_the_calls_that_keep_devices_busy() -> None:
-    world = World(3)
-    comms, timers = world.comms(), [OwnSettings(rank) for rank in range(3)]
-    world.run(lambda rank: [*islice(RanksTimer(comms[rank], timers[rank]).samples(lambda: None), 3)])
-    assert [timer.given for timer in timers] == [[(0.0, 0), (1.0, 7), (1.0, 7)]] * 3
 
 
 def test_ranks_whose_clocks_differ_stop_together() -> None:
@@ -101,8 +83,8 @@ def test_ranks_whose_clocks_differ_stop_together() -> None:
     comms = world.comms()
     rules = ClockSettings(warmup_s=2, budget_s=5, target=-1.0)  # a target that is never met
     timings = world.run(lambda rank: measure(lambda: None, RanksTimer(comms[rank], UnevenTimer(rank)), rules))
-    assert [len(timing.samples) for timing in timings] == [9, 9, 9]
-    assert {(timing.median, timing.stop, timing.means) for timing in timings} == {(3.0, "budget", (2.0,) * 9)}
+    assert [len(timing.samples) for timing in timings] == [10, 10, 10]
+    assert {(timing.median, timing.stop, timing.means) for timing in timings} == {(3.0, "budget", (2.0,) * 10)}
 
 
 class ScriptedGroup:
@@ -113,15 +95,28 @@ class ScriptedGroup:
     without_transfers_ms: float | None = 3.0
 
     def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
-        functional = {"build_ms": 1.0, "plan_ms": 9.0, "work": 1, "backward_kinds": ["functional"], "first_ms": {"fwd": 6.0, "bwd": 30.0}}
-        autograd = {"build_ms": 2.0, "plan_ms": 3.0, "work": 3, "backward_kinds": ["autograd"], "first_ms": {"fwd": 7.0, "bwd": 20.0}}
+        functional: dict[str, Any] = {
+            "build_ms": 1.0,
+            "plan_ms": 9.0,
+            "work": 1,
+            "backward_kinds": ["functional"],
+            "first_ms": {"fwd": 6.0, "bwd": 30.0},
+        }
+        autograd: dict[str, Any] = {
+            "build_ms": 2.0,
+            "plan_ms": 3.0,
+            "work": 3,
+            "backward_kinds": ["autograd"],
+            "first_ms": {"fwd": 7.0, "bwd": 20.0},
+        }
+        functional["compile_ms"], autograd["compile_ms"] = 5.0, 2.0
         timing = {"samples": self.samples, "means": [2.0, 4.0, 3.2], "host_bound": False, "call_ms": 0.1, "stop": "target"}
         answers: dict[str, list[Any]] = {
             "prepare": [functional, autograd],
             "reference": [None, None],
             "check": [{"reason": "", "errors": {"out": {"error": error, "allowed": 4.0}}} for error in (1.0, 2.0)],
             "clock": [
-                {"timing": timing | {"clock_mhz": 1500.0 + rank, "watts": 600.0 + rank}, "bytes_sent": 10 + rank}
+                {"timing": timing | {"clocks": [1500.0 + rank] * 3}, "bytes_sent": 10 + rank}
                 | {"peak_bytes": (2 + rank) * GIB, "without_transfers_ms": self.without_transfers_ms}
                 for rank in range(2)
             ],
@@ -156,11 +151,27 @@ def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: 
     assert over.imbalance == 1.5
     assert (over.mean_ms, over.imbalance_ms) == (3.2, 1.25)  # medians of 2, 4, 3.2 ms, and of 4/2, 5/4, 4/3.2
     assert forward.backward_kind == "autograd"
-    assert (forward.build_ms, forward.plan_ms, forward.compile_ms) == (2.0, 9.0, 3.0)
+    assert (forward.build_ms, forward.plan_ms, forward.compile_ms) == (
+        2.0,
+        9.0,
+        8.0,
+    )  # compiling takes 5 ms before the first call and 3 ms in it
     assert (over.bytes_sent, forward.memory) == ([10, 11], Memory(3.0, [2.0, 3.0]))
     assert forward.check == {"out": TensorError(2.0, 4.0)}
-    assert found[Pass.BWD].compile_ms == 26.0
-    assert (forward.times.clock_mhz, forward.energy) == (1500.0, Energy(600.0))  # of the first rank
+    assert found[Pass.BWD].compile_ms == 31.0
+    assert (forward.times.clock_mhz, forward.energy) == (1500.0, None)
+
+
+def test_memory_beside_the_allocator_is_of_a_rank() -> None:
+    """Two GPUs on which 20 and 23 GiB are taken: by ranks that have one each, or two each."""
+    timing = Timing((1.0,), host_bound=False, call_ms=0.1)
+
+    def rank(used: int, own: int) -> Timed:
+        return Timed(timing, None, 0, 0, (used * GIB, own * GIB))
+
+    assert outside_gib([rank(20, 4), rank(23, 8)], None) == 16
+    assert outside_gib([rank(20, 4), rank(19, 6), rank(23, 9), rank(23, 10)], Sharing(ranks=2)) == 5
+    assert outside_gib([Timed(timing, None, 0, None)], None) is None  # a CPU
 
 
 @pytest.mark.parametrize("answer", [{"build_ms": "soon"}, None])
@@ -179,7 +190,8 @@ def test_the_flush_buffer_is_no_memory_of_the_method(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: held.update(most=held["now"]))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: held["most"])
     timer = object.__new__(CudaTimer)
-    timer._flush = torch.empty(4000, dtype=torch.int8)
+    timer._flush = torch.empty(3000, dtype=torch.int8)
+    timer._load = SimpleNamespace(tensors=(torch.empty(1000, dtype=torch.int8),))  # type: ignore[assignment]
     comm: Any = SimpleNamespace(device=torch.device("cuda"))
     session = RankSession(comm)
 
@@ -252,7 +264,7 @@ def current_cell(rank: SilentRank, comm: Comm) -> CurrentCell:
     cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=NothingExpected.case, method=plain)
     program: Any = rank.sending
     expected: Any = NothingExpected()
-    return CurrentCell(cell_plan, 0, program, comm, "LHD", [(0, 1)], ONE_TOKEN, expected, sample_rows(masks.causal(1)))
+    return CurrentCell(cell_plan, 0, 0, program, comm, "LHD", [(0, 1)], ONE_TOKEN, expected, sample_rows(masks.causal(1)))
 
 
 def clocked(ranks: list[SilentRank], *passes: Pass) -> list[list[Timed]]:

@@ -12,7 +12,7 @@ import pytest
 
 from longca.bench.one_device.compiled_code import CompiledGraphs, keep_on_disk
 from longca.kernels import registry
-from longca.kernels.backends.flex.kernel import MOST_COMPILATIONS
+from longca.kernels.backends.flex._attention import MOST_COMPILATIONS
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_peak_memory_is_the_calls_own_whatever_was_there_before(session: Session
         cuda.take(9999)
         cuda.take(-9999)
 
-    peak_bytes, timing = session.time(call, change, call)
+    peak_bytes, timing = session.time(call, change)
     assert peak_bytes == 500
     assert session.allocated() == (240 << 20) + 7000 + 100 * (1 + len(timing.samples))
 
@@ -105,6 +105,6 @@ def test_the_call_that_shows_the_memory_warms_up_as_far_as_it_loads_the_device(s
         cuda.running_s = device_s
 
     changes = list[None]()
-    session.time(call, lambda: changes.append(None), call)
+    session.time(call, lambda: changes.append(None))
     assert len(calls) == 1 + warming + 3
     assert len(changes) == warming + 3  # the inputs change before each call that the timer makes

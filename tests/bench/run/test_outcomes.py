@@ -40,6 +40,17 @@ def test_an_error_names_the_line_of_the_plugin_even_when_its_frames_are_gone(tmp
     assert status_of(error) == ("error", "ValueError: no luck (theirs.py line 2)")
 
 
+def test_the_message_of_a_compiler_keeps_its_end_and_triton_without_a_gpu_gets_a_hint() -> None:
+    lines = "\n".join(f"tmp.cpp:{number}: note: candidate template ignored" for number in range(50))
+    for text in (f"at 12:5:\n{lines}\nincompatible shapes 64 and 32", f"[1/2] nvcc\n{lines}\nk.cu:7: error: expected a ';'\n{lines}"):
+        reason = status_of(RuntimeError(text))[1]
+        assert len(reason) <= 400
+        assert reason.startswith("RuntimeError: ")
+        assert "incompatible shapes 64 and 32" in reason or "error: expected a ';'" in reason
+    hinted = status_of(RuntimeError("0 active drivers ([]). There should only be one."))[1]
+    assert hinted.endswith("TRITON_INTERPRET=1 runs its kernels on a CPU")
+
+
 def test_memory_is_said_in_a_sentence() -> None:
     allocator = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate {} bytes."
     assert status_of(RuntimeError(allocator.format(3 << 30))) == ("oom", "out of memory: it asked for 3 GiB at once")

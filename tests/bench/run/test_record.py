@@ -6,6 +6,7 @@ import pytest
 
 from longca import masks
 from longca.bench.clock.clock import Timing
+from longca.bench.clock.telemetry import CallEnergy
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, plan
 from longca.bench.run.outcomes import MEASURED, make_record, timed_outcome
@@ -43,8 +44,8 @@ def test_faster_than_the_device_is_invalid_and_has_no_time() -> None:
 
 def test_figures_are_the_samples_own() -> None:
     mask, case = masks.causal(100), Case(100, 100, 4, 2, 16, 16)
-    timing = Timing((3.0, 1.0, 2.0, 5.0, 4.0), host_bound=True, call_ms=0.5, stop="budget", clock_mhz=1500.0, watts=300.0)
-    outcome = timed_outcome(timing, mask, case, Pass.BWD, "NVIDIA H200", joules=7.0)
+    timing = Timing((3.0, 1.0, 2.0, 5.0, 4.0), host_bound=True, call_ms=0.5, stop="budget", clocks=(1400.0, 1600.0))
+    outcome = timed_outcome(timing, mask, case, Pass.BWD, "NVIDIA H200", energy=CallEnergy(7.0, 300.0))
     timed = outcome.timed
     assert timed is not None
     assert (timed.median, timed.p20, timed.p80, timed.samples) == (3.0, 2.0, 4.0, [3.0, 1.0, 2.0, 5.0, 4.0])
@@ -52,7 +53,16 @@ def test_figures_are_the_samples_own() -> None:
     assert (timed.clock_mhz, outcome.energy) == (1500.0, Energy(watts=300.0, joules=7.0))
     work = 5 * 2 * 5050 * 4 * 16  # five products of 5,050 pairs of 4 heads of 16
     assert timed.tflops == pytest.approx(work / 3e-3 / 1e12)
-    assert timed.mfu == pytest.approx(timed.tflops / 989)
+    assert timed.mfu == pytest.approx(timed.tflops / (989 * 1500 / 1830))  # of the peak at that clock
+
+
+def test_a_share_of_the_peak_is_that_at_the_clock_of_the_times() -> None:
+    mask, case = masks.causal(100), Case(100, 100, 4, 2, 16, 16)
+    timing = Timing((3.0,) * 10, False, 0.5, clocks=(1500.0,) * 10, at_mhz=1410.0)
+    timed = timed_outcome(timing, mask, case, Pass.FWD, "NVIDIA H200").timed
+    assert timed is not None
+    assert (timed.at_mhz, timed.clocks) == (1410.0, [1500] * 10)
+    assert timed.mfu == pytest.approx(timed.tflops / (989 * 1410 / 1830))
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])

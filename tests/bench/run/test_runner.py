@@ -12,7 +12,7 @@ from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
-from longca.bench.run import runner
+from longca.bench.run import health, runner
 from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.bench.run.level import Level
 from longca.bench.run.outcomes import make_record
@@ -119,7 +119,7 @@ def test_times_of_other_clock_settings_are_kept_and_named(tmp_path: Path, capsys
     assert not any("other settings" in line for line in said(budget_s=2.0))
     assert not any("other settings" in line for line in said(budget_s=2))
     *_, line = said(budget_s=3.0, least=7)
-    settings = "budget_s 2.0, now 3.0, least 5, now 7"
+    settings = "budget_s 2.0, now 3.0, least 10, now 7"
     assert line == f"4 cells of it were measured with other settings of the clock ({settings}); another --out measures everything again."
 
 
@@ -157,3 +157,9 @@ def test_a_run_without_kernels_is_refused() -> None:
     level.catalogue = Catalogue()
     with pytest.raises(BadInput, match="no kernel runs here"):
         plan_level(level)
+
+
+def test_a_busy_machine_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert health.busy("cpu") == []
+    monkeypatch.setattr(health.os, "getloadavg", lambda: (99.0, 0.0, 0.0))
+    assert [sentence.partition(" on ")[0] for sentence in health.busy("cpu")] == ["the load is 99.0"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 import torch
@@ -18,11 +18,13 @@ import torch
 from longca.bench.check.check import Subject, names_of
 from longca.bench.check.own_memory import INPUTS, memory_for
 from longca.bench.check.timed_calls import group_sums
+from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
 from longca.results.problem import Pass
 
 POWERS = tuple(sign * 2.0**power for power in range(-3, 4) for sign in (1, -1))
+WARM_UPS = 3  # calls before one is captured, as torch advises
 SIGNS = (1.0, -1.0)  # in fp16, whose small numbers lose bits when they are halved: bits of a deterministic kernel would differ
 CHOICES, SIGN_CHOICES = 4096, 256  # of factors of all heads, and of signs of all dimensions; drawn once: a copy to a device takes its time
 
@@ -45,40 +47,43 @@ def call_of(subject: Subject, inputs: Inputs, pass_: Pass) -> Callable[[], Any]:
 
 
 @lru_cache(maxsize=8)
-def _draw(values: tuple[float, ...], shape: tuple[int, ...], seed: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _draw(values: tuple[float, ...], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor of values drawn with equal chances; nobody may write to it, as the calls of many kernels share it."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     return torch.tensor(values)[torch.randint(len(values), shape, generator=generator)].to(dtype).to(device)
 
 
 class Calls:
     """Gradients are returned, never accumulated. `sums` are those of all calls but the last, whose outputs `last` returns."""
 
-    def __init__(self, subject: Subject, inputs: Inputs, case: Case, seed: int) -> None:
+    def __init__(self, subject: Subject, inputs: Inputs, case: Case, seed: int | None = None) -> None:
+        """`seed` draws the factors, the same on all ranks; without one they come from the entropy of the system, and nothing that was kept
+        on a disk can know them."""
         self._subject, self._inputs, self._case, self._group = subject, inputs, case, case.group
-        self._random = Random(seed)
-        draw = partial(_draw, seed=seed, dtype=inputs.v.dtype, device=inputs.v.device)
+        self._random = SystemRandom() if seed is None else Random(seed)
+        draw = partial(_draw, dtype=inputs.v.dtype, device=inputs.v.device)
         self._factors = draw(SIGNS if case.dtype == "fp16" else POWERS, (CHOICES, case.heads_kv, 1))
         self._signs = draw(SIGNS, (SIGN_CHOICES, case.heads_kv, case.head_dim_v))
         self._one = torch.ones_like(self._factors[0])
         self._factor = self._sign = self._one  # of the inputs now
         self._of_v = self._of_dout = self._one
         self._outputs = tuple[torch.Tensor | None, ...]()
+        self._captured: Callable[[], Any] | None = None  # the replay of a CUDA graph of the pass
         self.kinds: set[type] = set()  # of the values that calls returned
         self.sums: list[dict[str, torch.Tensor]] = []  # per call and tensor, over groups of tokens
 
     def of(self, pass_: Pass) -> Callable[[], object]:
         """The pass as a function that keeps its outputs for `last` and `sums`."""
-        call = call_of(self._subject, self._inputs, pass_)
+        call = self.load(pass_)
 
         def kept() -> None:
             self._outputs = tuple(call())
 
         return kept
 
-    def load(self, pass_: Pass) -> Callable[[], object]:
+    def load(self, pass_: Pass) -> Callable[[], Any]:
         """The pass as a function that keeps nothing."""
-        return call_of(self._subject, self._inputs, pass_)
+        return self._captured or call_of(self._subject, self._inputs, pass_)
 
     def change(self, pass_: Pass) -> None:
         """Notes the outputs of the call before, drops them, and changes the inputs."""
@@ -139,9 +144,33 @@ class Calls:
         synchronize()
         return allocated() - before
 
+    def capture(self, pass_: Pass, allocated: Callable[[], int] = int) -> int:
+        """Captures the pass, after `keep`, in a CUDA graph, which `of` and `load` replay from now on; returns the bytes it holds. Raises
+        Refused where it cannot be captured. What a backward starts from is made anew on the stream of the graph."""
+        before, stream, graph = allocated(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        try:
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                if pass_ is Pass.BWD:
+                    self._subject.forward(self._inputs)
+                for _ in range(WARM_UPS):
+                    call_of(self._subject, self._inputs, pass_)()
+            with torch.cuda.graph(graph, stream=stream):
+                outputs = call_of(self._subject, self._inputs, pass_)()
+        except Exception as error:
+            raise Refused(f"its {pass_} cannot be captured in a CUDA graph: {type(error).__name__}: {error}") from error
+
+        def replay() -> Any:
+            graph.replay()
+            return outputs
+
+        self._captured = replay
+        return allocated() - before
+
     def release(self) -> None:
-        """Drops all outputs, and what a forward left for a backward."""
+        """Drops all outputs, a captured graph, and what a forward left for a backward."""
         self._subject.release()
+        self._captured = None
         self._outputs, self.sums, self.kinds = (), [], set()
 
     def _multiply(self, pass_: Pass, factor: torch.Tensor, sign: torch.Tensor) -> None:

@@ -140,6 +140,7 @@ def check_subject(
         repeats=repeats,
         ran=ran,
         tell_wrong=tell_wrong,
+        own_buffer=kernel.returns_own_buffer,
     )
 
 
@@ -169,14 +170,15 @@ def check(
     repeats: int = 1,
     ran: Callable[[], None] = _nothing,
     tell_wrong: TellWrong = _nothing,
+    own_buffer: bool = False,
 ) -> Verdict:
     """Runs the subject on both data sets, `repeats` times each, and compares.
 
     A subject that is wrong is called again where `differ_on` is given. Ranks give none: they call together, and those that are right would
     not call again; a rank that ended its check alone would leave the others waiting. `lse_shape` is for them: they compute other rows and
-    heads than they own.
+    heads than they own. A subject with its `own_buffer` may write to its earlier results.
     """
-    verdict, caller = Verdict(), _Caller(subject, case, inputs_of, compare_with, needs_lse, lse_shape, ran, diagnose_wrong)
+    verdict, caller = Verdict(), _Caller(subject, case, inputs_of, compare_with, needs_lse, lse_shape, ran, diagnose_wrong, own_buffer)
     for data_set in [name for name in DATA_SETS for _ in range(repeats)]:
         try:
             was_wrong = caller.check_on(data_set, differ_on, tell_wrong, verdict)
@@ -205,6 +207,7 @@ class _Caller:
     lse_shape: tuple[int, ...] | None
     ran: Callable[[], None]
     diagnose_wrong: Diagnose | None = None
+    own_buffer: bool = False
     earlier: Fingerprinted | None = None
     given: Inputs | None = None
 
@@ -245,7 +248,7 @@ class _Caller:
         self.subject.release()
         self.ran()
         with memory_for(CHECK):
-            if self.earlier is not None:
+            if self.earlier is not None and not self.own_buffer:
                 _refuse_changed(self.earlier, "a later call writes to the memory of", verdict)
             if not verdict.problems:
                 self.compare_with(outputs.tensors, data_set, verdict)

@@ -19,6 +19,7 @@ from longca.bench.check import explain, host_copies
 from longca.bench.check.pieces import in_pieces
 from longca.bench.check.reference import Reference
 from longca.bench.check.sampled_rows import Ints
+from longca.bench.check.stretch import taken_out
 from longca.bench.check.verdict import Error, Verdict, tell_apart
 from longca.kernels.base import Case
 
@@ -50,9 +51,9 @@ def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, v
         elif name == "dsinks":
             found = _sinks_error(tensor, right[name], FACTOR * rounding[name].to(case.device))
         elif name in ("out", "dq"):
-            found = _worst(tensor[rows], right[name], rounding[name], checked, case.dtype)
+            found = _worst(tensor[rows], right[name], rounding[name], checked, case.dtype, taken_out(name, data_set, case, tensor.device))
         else:
-            found = _worst(tensor, right[name], rounding[name], every, case.dtype)
+            found = _worst(tensor, right[name], rounding[name], every, case.dtype, taken_out(name, data_set, case, tensor.device))
         verdict.errors[name] = replace(found, data_set=data_set).joined(verdict.errors.get(name))
 
 
@@ -67,7 +68,8 @@ def differ(first: Tensors, second: Tensors, reference: Reference, data_set: str,
             continue
         x, y = first[name], second[name]
         x, y = (x[rows], y[rows]) if name in ("out", "dq") else (x[:, rows], y[:, rows]) if name == "lse" else (x, y)
-        off, size = in_pieces(partial(_apart, dtype=rounding.dtype), x, y)
+        factor = taken_out(name, data_set, case, x.device)
+        off, size = in_pieces(partial(_apart, dtype=rounding.dtype, factor=factor), x, y)
         allowed = FACTOR * rounding.to(case.device) + (LSE_ALLOWED[case.dtype] if name == "lse" else 0.0)
         order = ADDING_ORDER * size.clamp_min(float(size.square().mean().sqrt()))
         if bool((off > torch.maximum(UNEQUAL * allowed, order)).any()):
@@ -75,9 +77,9 @@ def differ(first: Tensors, second: Tensors, reference: Reference, data_set: str,
     return False
 
 
-def _apart(x: torch.Tensor, y: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def _apart(x: torch.Tensor, y: torch.Tensor, dtype: torch.dtype, factor: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """How far two results are apart, and how large the first is, per token and head."""
-    x, y = x.to(dtype), y.to(dtype)
+    x, y = _times(x.to(dtype), factor), _times(y.to(dtype), factor)
     off = torch.where(x.isfinite() | y.isfinite(), (x - y).abs(), 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
     off, size = (t.square().mean(-1).sqrt() if t.dim() == 3 else t.abs() for t in (off, x.nan_to_num(0.0, 0.0, 0.0)))
     return off, size
@@ -94,15 +96,19 @@ def compare_rows(
     verdict.errors[name] = _worst(of_rows, right, rounding, tokens, case.dtype).joined(verdict.errors.get(name))
 
 
-def _worst(got: torch.Tensor, right: torch.Tensor, rounding: torch.Tensor, tokens: explain.Tokens, dtype: str) -> Error:
-    """The worst token, group of tokens, or bias of a group, whichever is the largest part of its tolerance."""
-    error, along, size = in_pieces(_off, got, right)
+def _worst(
+    got: torch.Tensor, right: torch.Tensor, rounding: torch.Tensor, tokens: explain.Tokens, dtype: str, factor: torch.Tensor | None = None
+) -> Error:
+    """The worst token, group of tokens, or bias of a group, whichever is the largest part of its tolerance. `factor` of each head
+    multiplies what was computed."""
+    error, along, size = in_pieces(partial(_off, factor=factor), got, right)
     rounding = rounding.to(got.device)
     allowed = FACTOR * rounding
     row, head = divmod(int((error / allowed.clamp_min(1e-38)).argmax()), error.shape[1])
     worst = Error(float(error[row, head]), float(allowed[row, head]), f"token {tokens.number(row)}, head {head}")
     if not worst.ok:
-        worst = replace(worst, element=_element(got[row, head], right[row, head]))
+        of_head = None if factor is None else factor[head]
+        worst = replace(worst, element=_element(_times(got[row, head].to(right.dtype), of_head), right[row, head]))
         return _described(worst, explain.gave(got[row, head]), error > allowed, tokens)
     of_groups = _group_errors(error, along, size, rounding, right.shape[-1], tokens, dtype)
     return max(worst, *of_groups, key=lambda one: one.ratio)
@@ -116,10 +122,14 @@ def _element(got_D: torch.Tensor, right_D: torch.Tensor) -> str:
     return f"element {worst} is {got}, not {right}"
 
 
-def _off(got: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _times(x: torch.Tensor, factor: torch.Tensor | None) -> torch.Tensor:
+    return x if factor is None else x * factor.to(x)
+
+
+def _off(got: torch.Tensor, right: torch.Tensor, factor: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Per token and head: the rms error, and the products of the error and of the right value with the right value."""
     right = host_copies.to(got.device, right)
-    off = (got.to(right.dtype) - right).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=math.inf)
+    off = (_times(got.to(right.dtype), factor) - right).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=math.inf)
     return off.square().mean(-1).sqrt_(), (off * right).sum(-1), right.square().sum(-1)
 
 

@@ -16,6 +16,7 @@ import torch
 from longca.bench.check import mask_mistakes, mistakes  # noqa: F401  they add themselves to MISTAKES
 from longca.bench.check.reference import Reference, Values
 from longca.bench.check.sample import FORWARD, KEYS, MISTAKES, ROWS, OfHeads, Sample
+from longca.bench.check.stretch import taken_out
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
 
@@ -54,7 +55,7 @@ def diagnose(
         got_HTD, right_HTD, tolerance = got[:, rows, None], right[..., None], rounding
     else:
         got_HTD, right_HTD, tolerance = (got[rows] if of_rows else got).transpose(0, 1), right.transpose(0, 1), rounding.T
-    got_HTD, right_HTD = got_HTD.detach().double(), right_HTD.to(case.device).double()
+    got_HTD, right_HTD = as_in_reference(got_HTD.detach().double(), wrong, data_set, case), right_HTD.to(case.device).double()
     tolerance = allowed * tolerance.to(case.device) + (1e-6 if wrong == "lse" else 0.0)
     off = (got_HTD - right_HTD).square().mean(-1).sqrt()
     is_wrong = off.isfinite() & (off > tolerance)
@@ -70,6 +71,12 @@ def diagnose(
     of_tokens = got_HTD[picked], right_HTD[picked], is_wrong[picked]
     sample = _sample(wrong, *of_tokens, tokens, query_heads, inputs, reference, data_set, case)
     return None if sample is None else _best(sample, tolerance[picked])
+
+
+def as_in_reference(x_HLD: torch.Tensor, name: str, data_set: str, case: Case) -> torch.Tensor:
+    """The numbers of a tensor without the powers of two of its data set."""
+    factor = taken_out(name, data_set, case, x_HLD.device)
+    return x_HLD if factor is None else x_HLD * factor[..., None].to(x_HLD)
 
 
 def _some(numbers: torch.Tensor, most: int) -> torch.Tensor:
@@ -91,16 +98,19 @@ def _sample(
         if len(places) > MOST_ROWS:
             return None
     rows = torch.from_numpy(sampled.rows).to(case.device)[places]
-    take = partial(_of_heads, inputs, values, rows, places)
-    k, v = (x[keys].double() for x in (inputs.k, inputs.v))
+    take = partial(_of_heads, inputs, values, rows, places, data_set, case)
+    k, v = inputs.k[keys].double(), as_in_reference(inputs.v[keys].double().transpose(0, 1), "v", data_set, case).transpose(0, 1)
     assert reference.mask is not None
     return Sample(wrong, case, reference.mask, rows, keys, heads, k=k, v=v, take=take, got=got, right=right, wrong=is_wrong, of=take(heads))
 
 
-def _of_heads(inputs: Inputs, values: Values, rows: torch.Tensor, places: torch.Tensor, heads: torch.Tensor) -> OfHeads:
+def _of_heads(
+    inputs: Inputs, values: Values, rows: torch.Tensor, places: torch.Tensor, data_set: str, case: Case, heads: torch.Tensor
+) -> OfHeads:
     """q, dout, out and lse of some query heads in these rows, which are at these places of the reference."""
-    q, dout, out = (x[:, heads].transpose(0, 1).double() for x in (inputs.q[rows], inputs.dout[rows], values["out"][places]))
-    return OfHeads(q, dout, out, values["lse"][heads][:, places].double())
+    q, dout, out = (x.transpose(0, 1).double() for x in (inputs.q[rows], inputs.dout[rows], values["out"][places]))
+    dout = as_in_reference(dout, "dout", data_set, case)
+    return OfHeads(q[heads], dout[heads], out[heads], values["lse"][heads][:, places].double())
 
 
 def _best(s: Sample, tolerance: torch.Tensor) -> Diagnosis:

@@ -14,6 +14,7 @@ import torch
 
 from longca.bench.check import host_copies
 from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows, seen_keys
+from longca.bench.check.stretch import stretch
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, make_sinks, tokens
 from longca.kernels.lower import Visibility
@@ -79,10 +80,16 @@ class Reference:
 def data(
     case: Case, points: SampledRows, data_set: str, seed: int, layout: Layout = "LHD", ranges: Sequence[tuple[int, int]] | None = None
 ) -> Inputs:
-    """The inputs of one data set: dout is zero except in the sampled rows; in `loud`, V is loud at some keys, and some scores are large.
+    """What a kernel gets in one data set. With `ranges` only those tokens, one after the other: the same numbers that the whole has
+    there."""
+    inputs = _unstretched(case, points, data_set, seed, layout, ranges)
+    return inputs if data_set == "plain" else stretch(inputs, case)
 
-    With `ranges` only those tokens, one after the other: the same numbers that the whole has there.
-    """
+
+def _unstretched(
+    case: Case, points: SampledRows, data_set: str, seed: int, layout: Layout = "LHD", ranges: Sequence[tuple[int, int]] | None = None
+) -> Inputs:
+    """What the reference gets: dout is zero except in the sampled rows; in `loud`, V is loud at some keys, and some scores are large."""
     number = seed if data_set == "plain" else seed + 1_000_003
     if ranges is None:
         inputs = make(case, number, layout)
@@ -110,7 +117,7 @@ def reference(mask: AnyMask, case: Case, seed: int = 0, ranks: int = 1) -> Refer
     sampled = sample_rows(mask, seed)
     values, rounding, keys_on = {}, {}, home(case, ranks)
     for data_set in DATA_SETS:
-        values[data_set], rounding[data_set] = _of_data(mask, case, sampled, data(case, sampled, data_set, seed), keys_on)
+        values[data_set], rounding[data_set] = _of_data(mask, case, sampled, _unstretched(case, sampled, data_set, seed), keys_on)
     return Reference(sampled, values, rounding, mask=mask)
 
 

@@ -2,8 +2,8 @@
 
 Up to 512 tokens it looks at every row. Beyond, looking at some is enough, and cheap at any length: about one in every tile of 64 rows,
 and the rows at the ends of bands. Mistakes live at edges, also at those of a kernel's own tiles, so the row of a tile is its first, its
-last or any, each as often in the first as in the second half of tiles of 128. dout is zero elsewhere, so the gradients of all keys come
-from these rows alone.
+last or any, each as often in the first as in the second half of tiles of 128. Besides, each place in tiles of 128 has a row, and so has
+each place in tiles of 64. dout is zero elsewhere, so the gradients of all keys come from these rows alone.
 
 A key that is dropped or added at the end of an interval of 100,000 keys changes plain data less than bf16 rounding does. So there
 is a second data set with loud edges: V is 64 times larger at the keys just inside and just outside the intervals of some rows. In one
@@ -27,7 +27,8 @@ TILE = 64
 LOUD = 64.0
 SHARP, SHARP_EVERY, FIRST_SHARP = 32.0, 4, 2  # times q, in one row of how many, and the first of them: none is at an edge of a tile
 ALL_ROWS = 512  # tokens up to which every row is looked at: a reference takes a CPU seconds there, at most
-LEAST_ROWS = 64  # in short sequences a tile has several rows that are looked at, so that they are no fewer
+LEAST_ROWS = 64  # in short sequences a tile has both edges looked at, so that rows are no fewer
+PLACES = 128  # rows of a tile: one row is looked at for each place in it
 MOST_BAND_ENDS = 2048
 MOST_LOUD_ROWS = 256
 MOST_LOUD_BLOCKS = 256
@@ -51,8 +52,8 @@ def sample_rows(mask: AnyMask, seed: int = 0) -> SampledRows:
     rng = Random(f"rows/{seed}/{mask.digest}")
     short = mask.seqlen_q <= ALL_ROWS
     spread = _anywhere(mask.seqlen_q, rng) if short else _at_tiles(mask.seqlen_q, rng)
-    ends = _spaced(_band_ends(mask), MOST_BAND_ENDS)
-    few = np.unique(np.concatenate([spread, ends]))
+    ends, places = _spaced(_band_ends(mask), MOST_BAND_ENDS), spread[:0] if short else _at_every_place(mask.seqlen_q, rng)
+    few = np.unique(np.concatenate([spread, ends, places]))
     rows = np.arange(mask.seqlen_q) if short else few
     loud_rows = np.unique(np.concatenate([_spaced(spread, MOST_LOUD_ROWS // 2), _spaced(ends, MOST_LOUD_ROWS // 2)]))
     return SampledRows(rows, few, _edges_of(mask, loud_rows), seen_keys(mask, rows))
@@ -65,25 +66,31 @@ def _anywhere(length: int, rng: Random) -> Ints:
 
 
 def _at_tiles(length: int, rng: Random) -> Ints:
-    """One row in every tile or, where tiles are few, both edges and one or some between.
+    """One row in every tile or, where tiles are few, both edges.
 
     Six tiles in a row have each kind of row once in an even tile and once in an odd one, so a kernel's tiles of 128 show both edges too.
     In which order is drawn: a fixed one would always miss the same tiles of other sizes.
     """
     starts = range(0, length, TILE)
-    per_tile = -(-LEAST_ROWS // len(starts))
     kinds: tuple[list[str], list[str]] = ([], [])  # yet to come, of even and of odd tiles
     rows = list[int]()
     for tile, start in enumerate(starts):
         last = min(start + TILE, length) - 1
-        if per_tile > 1:
-            rows += [start, last, *(rng.randint(start, last) for _ in range(max(1, per_tile - 2)))]
+        if len(starts) < LEAST_ROWS:
+            rows += [start, last]
             continue
         coming = kinds[tile % 2]
         if not coming:
             coming += rng.sample(("first", "last", "any"), 3)
         rows.append({"first": start, "last": last, "any": rng.randint(start, last)}[coming.pop()])
-    return np.unique(np.array(rows, np.int64))
+    return np.array(rows, np.int64)
+
+
+def _at_every_place(length: int, rng: Random) -> Ints:
+    """One row for each place in tiles of 128 rows: a row that is wrong in every tile is seen whatever its place. The tiles are drawn, and
+    spread over the sequence."""
+    tiles, turns = length // PLACES, rng.sample(range(PLACES), PLACES)
+    return np.array([turn * tiles // PLACES * PLACES + place for place, turn in enumerate(turns)], np.int64)
 
 
 def _band_ends(mask: AnyMask) -> Ints:

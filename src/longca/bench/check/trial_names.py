@@ -18,6 +18,8 @@ class TrialName(StrEnum):
     RING = "out and lse of all ring steps"
     STRIDED = "strided inputs"
     STREAM = "another stream"
+    LATER = "later calls in the same memory"
+    GUARDED = "memory around tensors"
 
 
 OPTIONAL = (TrialName.SOFTCAP, TrialName.SINKS)  # a kernel without them is none the worse, so a refused trial is skipped

@@ -7,7 +7,9 @@
 - a backward that gets the out and lse of all steps of a ring, not those of its own forward;
 - inputs that are not contiguous, through `longca.attention`: it copies them to the kernel's layout, and so kernels need not take them.
   Where there are several GPUs, another one is the current device meanwhile;
-- calls under another stream than the default one: what runs on the default stream then reads inputs that are not there yet.
+- calls under another stream than the default one: what runs on the default stream then reads inputs that are not there yet;
+- later calls, on numbers that change in the same memory, with two backwards of each forward;
+- calls with zones around all tensors that the kernel allocates (`guarded`).
 
 What a kernel refuses is not tried.
 """
@@ -22,7 +24,8 @@ from typing import Any
 import torch
 
 from longca import masks
-from longca.bench.check.check import KernelSubject, Subject, check_subject
+from longca.bench.check.check import KernelSubject, Subject, check_subject, names_of
+from longca.bench.check.guarded import Guarded, eagerly
 from longca.bench.check.reference import Reference, reference
 from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName
 from longca.bench.check.verdict import Verdict
@@ -36,6 +39,7 @@ from longca.masks import AnyMask, Mask
 
 OTHER_SCALE = 0.4  # times the default
 SOFTCAP = 3.0  # scores of plain data reach 4, so that it bends some of them
+LATER_CALLS = 3  # on each data set: some kernels are right in the first two
 DELAY = 20_000_000  # cycles: about 10 ms
 MERGED_ROUNDING = 1.5  # times the expected error: what two ring steps give is rounded before it is added up
 
@@ -46,25 +50,26 @@ class Asked:
 
     label: str
     case: Case
-    mask: AnyMask
+    mask: AnyMask | None  # None: only short masks are tried
     seed: int
     reference: Callable[[AnyMask, Case, int], Reference] = reference
     passes: tuple[bool, ...] = (True, False)  # with a backward, and without where the kernel refuses one
     tell_wrong: Callable[[Tried], object] = lambda tried: None  # gets the verdict so far before a wrong kernel is called again
 
-    def check(self, subject: Subject, kernel: Kernel, case: Case, wanted: Reference, needs_lse: bool = False) -> Tried:
+    def check(self, subject: Subject, kernel: Kernel, case: Case, wanted: Reference, needs_lse: bool = False, repeats: int = 1) -> Tried:
         """Checks what calls the kernel."""
 
         def tell_wrong(so_far: Verdict) -> None:
             self.tell_wrong(Tried(kernel, case, so_far))
 
-        return Tried(kernel, case, check_subject(subject, kernel, case, wanted, self.seed, needs_lse=needs_lse, tell_wrong=tell_wrong))
+        verdict = check_subject(subject, kernel, case, wanted, self.seed, needs_lse=needs_lse, repeats=repeats, tell_wrong=tell_wrong)
+        return Tried(kernel, case, verdict)
 
     @property
     def masks(self) -> list[AnyMask]:
         """The masks to try it on, of which the first that it takes is used: most kernels take a short one."""
         documents = masks.causal_document(TRIAL_TOKENS, documents=[TRIAL_TOKENS // 3, TRIAL_TOKENS - TRIAL_TOKENS // 3])
-        return [masks.causal(TRIAL_TOKENS), masks.full(TRIAL_TOKENS), documents, self.mask]
+        return [masks.causal(TRIAL_TOKENS), masks.full(TRIAL_TOKENS), documents, *([] if self.mask is None else [self.mask])]
 
     def case_of(self, mask: AnyMask, **changes: object) -> Case:
         return replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, **changes)  # type: ignore[arg-type]
@@ -261,6 +266,11 @@ def _another_stream(asked: Asked) -> Tried:
     return tried
 
 
+def _clones(inputs: Inputs) -> Inputs:
+    q, k, v, dout = (x.clone() for x in inputs)
+    return Inputs(q, k, v, dout, inputs.sinks)
+
+
 class _DelayedSubject:
     """Has the inputs arrive late on the current stream, when the kernel was called already."""
 
@@ -269,8 +279,7 @@ class _DelayedSubject:
         self._late: Inputs | None = None
 
     def forward(self, inputs: Inputs) -> object:
-        q, k, v, dout = (torch.empty_like(x) for x in inputs)
-        self._late = Inputs(q, k, v, dout, inputs.sinks)
+        self._late = _clones(inputs)
         _arrive_late(self._late[:3], inputs[:3])
         return self._subject.forward(self._late)
 
@@ -294,6 +303,75 @@ def _arrive_late(tensors: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor
         tensor.copy_(values)
 
 
+def _later_calls(asked: Asked) -> Tried:
+    kernel, mask, case = _first(asked, asked.masks)
+    wanted = asked.reference(mask, case, asked.seed)
+    kernel, attention = registry.prepare(kernel, mask, case)
+    return asked.check(_SameMemory(KernelSubject(kernel, attention, case), case), kernel, case, wanted, repeats=LATER_CALLS)
+
+
+class _SameMemory:
+    """Calls the kernel on the memory of its first inputs, and its backward twice after each forward. V has the other sign in every second
+    call, and dout in every second backward; both are taken out of the results."""
+
+    def __init__(self, subject: Subject, case: Case) -> None:
+        self._subject, self._case, self._sign = subject, case, -1
+        self._own: Inputs | None = None
+
+    def forward(self, inputs: Inputs) -> object:
+        self._own, self._sign = self._own or _clones(inputs), -self._sign
+        for own, x in zip(self._own, (*inputs[:2], self._sign * inputs.v, inputs.dout), strict=True):
+            own.data.copy_(x)  # a kernel that asks for the version of a tensor must not rely on it
+        answer: Any = self._subject.forward(self._own)
+        return self._sign * answer[0], answer[1]
+
+    def backward(self, inputs: Inputs) -> object:
+        assert self._own is not None
+        self._subject.backward(self._own)
+        self._own.dout.data.neg_()
+        answer: Any = self._subject.backward(self._own)
+        signs = {"dv": -1} | dict.fromkeys(("dq", "dk", "dsinks"), -self._sign)
+        return tuple(signs[name] * x for name, x in zip(names_of("backward", self._case), answer, strict=True))
+
+    def release(self) -> None:
+        self._subject.release()
+
+
+def _guarded(asked: Asked) -> Tried:
+    kernel, mask, case = _first(asked, asked.masks)
+    wanted = asked.reference(mask, case, asked.seed)
+    kernel, attention = registry.prepare(kernel, mask, case)
+    zones = Guarded()
+    try:
+        with eagerly():
+            tried = asked.check(_GuardedSubject(KernelSubject(kernel, attention, case), zones), kernel, case, wanted)
+    except Refused:
+        raise
+    except Exception as error:  # it was right without zones
+        raise Refused(f"{kernel.label} cannot be called while its allocations are replaced: {type(error).__name__}: {error}") from error
+    if tried.verdict.ok and zones.problem:
+        tried.verdict.problems.append(zones.problem)
+    return tried
+
+
+class _GuardedSubject:
+    """Calls the kernel while zones are put around what it allocates."""
+
+    def __init__(self, subject: Subject, zones: Guarded) -> None:
+        self._subject, self._zones = subject, zones
+
+    def forward(self, inputs: Inputs) -> object:
+        with self._zones:
+            return self._subject.forward(inputs)
+
+    def backward(self, inputs: Inputs) -> object:
+        with self._zones:
+            return self._subject.backward(inputs)
+
+    def release(self) -> None:
+        self._subject.release()
+
+
 _TRIALS: dict[TrialName, Callable[[Asked], Tried]] = {
     TrialName.NO_GRAD: _no_grad,
     TrialName.SCALE: _another_scale,
@@ -303,4 +381,6 @@ _TRIALS: dict[TrialName, Callable[[Asked], Tried]] = {
     TrialName.RING: _ring,
     TrialName.STRIDED: _strided,
     TrialName.STREAM: _another_stream,
+    TrialName.LATER: _later_calls,
+    TrialName.GUARDED: _guarded,
 }

@@ -13,7 +13,7 @@ from longca.text import with_remark
 UNSTEADY = "it gives different results on equal data (look for a race, memory that is never written, or state kept between calls)"
 KEPT = "of an earlier call on other data (look for state kept between calls)"
 LATER = "in a later call"
-DATA_WORDS = {"plain": "plain data", "loud": "data with loud edges and large scores"}
+DATA_WORDS = {"plain": "plain data", "loud": "data with loud edges and large numbers"}
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,12 @@ class Error:
         return self.error <= self.allowed
 
     def joined(self, other: Error | None) -> Error:
-        """The worse of two data sets' errors, with the tokens of the one in which more are wrong."""
+        """The worse of two calls' errors, with the tokens of the one in which more are wrong. Of two data sets on which it is wrong, the
+        first is that of the plain numbers, and easier to read."""
         if other is None:
             return self
+        if not other.ok and other.data_set != self.data_set:
+            return other if other.wrong >= self.wrong else replace(other, wrong=self.wrong, spread=self.spread)
         worse, more = max(other, self, key=lambda error: error.ratio), max(other, self, key=lambda error: error.wrong)
         return replace(worse, wrong=more.wrong, spread=more.spread)
 

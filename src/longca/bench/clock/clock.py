@@ -1,9 +1,7 @@
 """The clock: how long one call takes on the device, how sure that is, and whether the host was the bottleneck.
 
-A device changes its clock under load: seen on an H200, a kernel that draws much power runs at the full clock for 60 to 100 ms, now
-and then for up to 150 ms (in some 40 of 1,246 cells), and is then slowed by up to 13 %, with samples that agree within 1 % on either
-side of the step. So samples follow a warm-up under the same load, and are spread over as long a time as it took; while they still
-move, agreeing samples do not end it.
+Samples follow a warm-up and are spread over time, because a device changes under load and a shared machine from moment to moment. While
+samples still move, agreeing ones do not end the sampling.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from longca.bench.clock.telemetry import Readings, Telemetry
-from longca.results.settings import ENOUGH, EXTENSION, FEWEST, ClockSettings
+from longca.results.settings import ENOUGH, EXTENSION, FEWEST, LAST_S, LONG_MS, ClockSettings
 
 Call = Callable[[], object]
 MOVED = 2.5  # times the target by which samples may change and still pass for steady
@@ -36,8 +33,8 @@ class Timing:
     call_ms: float  # on the host
     means: tuple[float, ...] = ()  # over ranks, of each sample; empty on one device
     stop: str = "most"  # "target": the median is known well enough, and steady; "budget": time ran out; "most": enough samples
-    clock_mhz: float | None = None  # of the device, beside the samples
-    watts: float | None = None
+    clocks: tuple[float, ...] = ()  # the device's MHz in each sample; empty where nobody can read them
+    at_mhz: float | None = None  # the clock that the samples are given for; None: as measured
 
     @property
     def median(self) -> float:
@@ -51,59 +48,61 @@ class Timing:
     def spread(self) -> float:
         return half_width(self.samples)
 
+    @property
+    def clock_mhz(self) -> float | None:
+        return statistics.median(self.clocks) if self.clocks else None
+
 
 class Sample(NamedTuple):
     ms: float  # on the device
     late: bool  # the host was too slow: the device may have waited for it
     call_ms: float  # on the host
     mean_ms: float | None = None  # over ranks, where `ms` is the slowest rank's
+    mhz: float | None = None  # the device's clock meanwhile
 
 
 class Timer(Protocol):
     """Takes samples."""
 
-    def samples(self, call: Call, before: Call = nothing, load: Call | None = None) -> Generator[Sample, None, None]:
-        """Calls again and again, without end, each time after an untimed `before`; closing it leaves nothing running. `load` is the call
-        without consequences: what keeps a device busy between samples."""
+    at_mhz: float | None  # the clock that samples are given for; None: as measured
+
+    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
+        """Calls again and again, without end, each time after an untimed `before`."""
 
     def now(self) -> float:
         """Seconds, for warm-up and budget."""
 
 
-def measure(
-    call: Call,
-    timer: Timer,
-    settings: ClockSettings | None = None,
-    telemetry: Telemetry | None = None,
-    warmed_s: float = 0.0,
-    before: Call = nothing,
-    load: Call | None = None,
-) -> Timing:
+def measure(call: Call, timer: Timer, settings: ClockSettings | None = None, warmed_s: float = 0.0, before: Call = nothing) -> Timing:
     """Warms up by time, less what was done already; then samples until the median is known well enough or the budget ends."""
-    settings, readings = settings or ClockSettings(), Readings(telemetry, timer.now)
+    settings = settings or ClockSettings()
     taken, stop = list[Sample](), "most"
-    with closing(timer.samples(call, before, load)) as samples:
+    with closing(timer.samples(call, before)) as samples:
         start = timer.now() - warmed_s
         while timer.now() - start < settings.warmup_s:
             next(samples)
         start = timer.now()
         for sample in _apart(samples, timer, min(settings.warmup_s, settings.budget_s) * APART, settings.most):
             taken.append(sample)
-            readings.take()
             passed_s = timer.now() - start
-            enough = len(taken) >= settings.least and passed_s >= min(settings.warmup_s, settings.budget_s)
+            least = settings.least if taken[0].ms <= LONG_MS else math.ceil(settings.least / 2)
+            enough = len(taken) >= least and passed_s >= min(settings.warmup_s, settings.budget_s)
             if enough and steady([sample.ms for sample in taken], settings.target):
                 stop = "target"
                 break
-            budget_s = settings.budget_s * (1 if len(taken) >= max(settings.least, ENOUGH) else EXTENSION)
-            if passed_s >= budget_s and len(taken) >= min(settings.least, FEWEST):
+            budget_s = settings.budget_s * (1 if len(taken) >= max(least, ENOUGH) else EXTENSION)
+            if passed_s >= budget_s and len(taken) >= min(least, FEWEST if passed_s >= LAST_S else least):
                 stop = "budget"
                 break
-    ms = tuple(sample.ms for sample in taken)
-    means = tuple(sample.mean_ms for sample in taken if sample.mean_ms is not None)
-    host_bound = sum(sample.late for sample in taken) * 2 > len(taken)
-    call_ms = statistics.median(sample.call_ms for sample in taken)
-    return Timing(ms, host_bound, call_ms, means, stop, readings.clock_mhz, readings.watts)
+    return Timing(
+        samples=tuple(sample.ms for sample in taken),
+        host_bound=sum(sample.late for sample in taken) * 2 > len(taken),
+        call_ms=statistics.median(sample.call_ms for sample in taken),
+        means=tuple(sample.mean_ms for sample in taken if sample.mean_ms is not None),
+        stop=stop,
+        clocks=tuple(sample.mhz for sample in taken if sample.mhz is not None),
+        at_mhz=timer.at_mhz,
+    )
 
 
 def _apart(samples: Iterator[Sample], timer: Timer, least_s: float, most: int) -> Iterator[Sample]:

@@ -16,8 +16,11 @@ from longca.masks import AnyMask
 from longca.parallel import joining, options, registry
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import RANKS_PER_NODE, Method, Plan
+from longca.processes import shared_gpu
+from longca.results.problem import Sharing
 from longca.text import parse_heads, parse_list, plural
 
+CTAS, MOST_PER_GPU = 2, 8  # of NCCL; with more ranks on a GPU their transfers would take all multiprocessors of a share
 RANKS = 2  # on a machine without GPUs, where nobody says how many
 RANKS_PER_CORE = 16  # each takes 2 to 4 s of a core to import torch, and some 0.4 GiB: with more, ranks are not there in time
 
@@ -27,10 +30,34 @@ def ranks_of(suite: Suite, device: str) -> int:
     if launch := joining.launched():
         return launch.ranks
     gpus = len(devices.gpus()) if device == "cuda" else 0
-    ranks = suite.nproc or gpus or RANKS
-    if device == "cuda" and ranks > gpus:
-        raise Refused(f"{ranks} ranks need {ranks} GPUs, and this machine has {gpus}; ask for --nproc {gpus}, or use --device cpu.")
+    most = gpus * suite.ranks_per_gpu
+    ranks = suite.nproc or most or RANKS
+    if device == "cuda" and ranks > most:
+        needed, share = -(-ranks // suite.ranks_per_gpu), -(-ranks // max(1, gpus))
+        raise Refused(
+            f"{ranks} ranks need {plural(needed, 'GPU')}, and this machine has {gpus}; ask for --nproc {most}, for --ranks-per-gpu "
+            f"{share}, or use --device cpu."
+        )
     return ranks
+
+
+def sharing_of(suite: Suite, device: str) -> Sharing | None:
+    """How ranks share GPUs; None where each has its own. NCCL_MAX_CTAS may say how much of a share its transfers take."""
+    per_gpu, nodes = suite.ranks_per_gpu, suite.pretend_nodes
+    if per_gpu == nodes == 1:
+        return None
+    if device != "cuda":
+        raise BadInput("--ranks-per-gpu and --pretend-nodes are for GPUs; on CPUs ranks share the machine anyway.")
+    if nodes > 1 and ranks_of(suite, device) % nodes:
+        raise BadInput(f"{ranks_of(suite, device)} ranks cannot be {nodes} nodes of as many ranks each.")
+    ctas = int(os.environ.get("NCCL_MAX_CTAS", CTAS if per_gpu <= MOST_PER_GPU else 1))
+    return Sharing(ranks=per_gpu, mps=shared_gpu.has_mps(), ctas=ctas, nodes=nodes) if per_gpu > 1 else Sharing(nodes=nodes)
+
+
+def ranks_per_node(suite: Suite, ranks: int) -> int:
+    """How many ranks a node has, or pretends to have."""
+    launch = joining.launched()
+    return ranks // suite.pretend_nodes if launch is None or suite.pretend_nodes > 1 else launch.ranks_per_node
 
 
 def settle(suite: Suite, methods: Sequence[str], device: str, nproc: int | None, grid: str | None) -> tuple[Suite, list[str]]:
@@ -90,8 +117,8 @@ def grid_of(method: Method, methods: Sequence[Method], suite: Suite, case: Case,
 
     Methods that cannot use it as it is take it without its windows, or keep their own, if another method can; if none can, it is refused.
     """
-    launch = joining.launched()
-    default = method.default_grid(case, ranks, launch.ranks_per_node) if launch else method.default_grid(case, ranks)
+    per_node = ranks_per_node(suite, ranks) if joining.launched() or suite.pretend_nodes > 1 else RANKS_PER_NODE
+    default = method.default_grid(case, ranks, per_node)
     choosing = [other for other in methods if has_a_choice(other)] or methods
     if not suite.grid or method not in choosing:
         return str(default)

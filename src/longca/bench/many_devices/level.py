@@ -8,7 +8,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from longca.bench.many_devices.grids import grid_of, options_of, plan_of, ranks_of, refuse_crowd, refuse_options, settle
+from longca.bench.many_devices.grids import (
+    grid_of,
+    options_of,
+    plan_of,
+    ranks_of,
+    ranks_per_node,
+    refuse_crowd,
+    refuse_options,
+    settle,
+    sharing_of,
+)
 from longca.bench.many_devices.ranks import Ranks
 from longca.bench.many_devices.refusals import refusal_of
 from longca.bench.plan.catalogue import Catalogue, Entry
@@ -23,6 +33,7 @@ from longca.errors import Unavailable
 from longca.kernels import registry as kernels
 from longca.parallel import joining, registry
 from longca.parallel.grid import Grid
+from longca.processes import shared_gpu
 from longca.results.problem import Split
 from longca.text import parse_list, parse_size
 
@@ -54,7 +65,7 @@ class ManyDevices(Level):
 
     def cells(self, steps: Sequence[Step]) -> list[Cell]:
         """Every cell with every method."""
-        suite, device, launch = self.suite, self.device, joining.launched()
+        suite, device, sharing = self.suite, self.device, sharing_of(self.suite, self.device)
         ranks, methods = ranks_of(suite, device), [registry.get(name) for name in methods_of(suite)]
         if suite.per_rank:
             suite = suite.changed(seqlens=tuple(parse_size(str(size)) * ranks for size in suite.seqlens))
@@ -63,15 +74,19 @@ class ManyDevices(Level):
             case = cell.case(mask_of(cell.problem))
             for method in methods:
                 grid = Grid.parse(grid_of(method, methods, suite, case, ranks))
-                options = options_of(method, case, grid, suite, launch.ranks_per_node if launch else ranks)
-                split += [replace(cell.with_problem(ranks=ranks), split=Split(method.name, *settled)) for settled in options]
+                options = options_of(method, case, grid, suite, ranks_per_node(suite, ranks))
+                on_ranks = cell.with_problem(ranks=ranks, sharing=sharing)
+                split += [replace(on_ranks, split=Split(method.name, *settled)) for settled in options]
         return split
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
         return Ranks(self.suite, self.catalogue, self.device, device_model, cache)
 
     def refuse_crowd(self) -> None:
-        """Refuses more ranks than this machine can start."""
+        """Refuses more ranks than this machine can start, and ranks that share a GPU without an NCCL that can."""
+        sharing = sharing_of(self.suite, self.device)
+        if sharing is not None and sharing.ranks > 1:
+            shared_gpu.find_library()
         if self.device == "cpu":
             launch = joining.launched()
             refuse_crowd(launch.ranks_per_node if launch else ranks_of(self.suite, self.device), len(os.sched_getaffinity(0)))

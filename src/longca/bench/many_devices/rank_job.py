@@ -24,7 +24,6 @@ from longca.bench.check.reference_store import ReferenceStore
 from longca.bench.check.sampled_rows import SampledRows
 from longca.bench.check.timed_calls import AfterClock, check_other, check_timed
 from longca.bench.clock.clock import Timer, Timing, measure
-from longca.bench.clock.telemetry import Telemetry, telemetry_for
 from longca.bench.clock.timers import CudaTimer, timer_for
 from longca.bench.many_devices.grids import plan_of
 from longca.bench.many_devices.ranks_timer import RanksTimer, all_agree
@@ -43,6 +42,7 @@ from longca.parallel.primitives.program import Program, Saved, whole_heads
 from longca.parallel.ranges import Ranges
 from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
+from longca.processes.shared_gpu import loaded_version
 from longca.results.problem import Pass
 from longca.results.record import Check
 from longca.results.settings import ClockSettings
@@ -55,6 +55,7 @@ class Prepared(msgspec.Struct):
 
     build_ms: float
     plan_ms: float
+    compile_ms: float  # what the kernel took to be prepared for new shapes alone: a plan for the next batch does not take it
     first_ms: dict[str, float]
     work: int  # visible pairs that it computes
     backward_kinds: list[str]
@@ -74,6 +75,8 @@ class Timed(msgspec.Struct):
     without_transfers_ms: float | None
     bytes_sent: int | None  # None: another project's method, whose transfers are not counted
     peak_bytes: int | None
+    device_bytes: tuple[int, int] | None = None  # that all take of this rank's GPU, and this rank by torch's allocator; None on a CPU
+    nccl: str | None = None
     reason: str = ""  # why what the timed calls returned on this rank is wrong
     errors: Check = {}
     nondeterministic: bool = False
@@ -124,6 +127,7 @@ class CurrentCell:
 
     plan: Plan
     seed: int
+    draws: int
     program: Program
     comm: Comm
     layout: Layout
@@ -134,7 +138,7 @@ class CurrentCell:
 
     @cached_property
     def calls(self) -> Calls:
-        return Calls(ProgramSubject(self.program, self.comm), self.inputs, self.plan.case, self.seed)
+        return Calls(ProgramSubject(self.program, self.comm), self.inputs, self.plan.case, self.draws)
 
     def data(self, data_set: str) -> Inputs:
         """This rank's tokens of a data set of the check."""
@@ -155,10 +159,9 @@ class RankSession:
         self._graphs = CompiledGraphs()
         self._plugins: set[str] = set()
         self._timer: Timer | None = None
-        self._telemetry: Telemetry | None = None
 
-    def prepare(self, cell: dict[str, Any], digest: str, backward: bool, plugins: list[str]) -> Prepared:
-        """Plans, prepares the kernels, makes this rank's tokens, and calls each pass once."""
+    def prepare(self, cell: dict[str, Any], digest: str, backward: bool, plugins: list[str], draws: int) -> Prepared:
+        """Plans, prepares the kernels, makes this rank's tokens, and calls each pass once. `draws` seeds what changes between calls."""
         self._current = None
         for path in plugins:
             if path not in self._plugins:
@@ -175,15 +178,16 @@ class RankSession:
         self._graphs.limit()
         start = time.perf_counter()
         program, prepared = self._together(lambda: self._prepare(plan))
-        plan_ms = (prepared - start) * 1e3
+        compile_ms = self._compile_ms(plan, program)
+        plan_ms = max(0.0, (prepared - start) * 1e3 - compile_ms)
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
             inputs = inputs_of(plan.case, own, wanted.problem.seed, layout)
-        self._current = CurrentCell(plan, wanted.problem.seed, program, comm, layout, own, inputs)
+        self._current = CurrentCell(plan, wanted.problem.seed, draws, program, comm, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
         work = program.work(plan)
-        return Prepared(build_ms, plan_ms, first_ms, work, kinds)
+        return Prepared(build_ms, plan_ms, compile_ms, first_ms, work, kinds)
 
     def _together(self, make: Callable[[], M]) -> M:
         """What `make` returns on this rank, once all ranks have come through it: one that refuses must not leave the others waiting."""
@@ -204,6 +208,13 @@ class RankSession:
         program = plan.program(self._comm)
         self._synchronize()
         return program, time.perf_counter()
+
+    def _compile_ms(self, plan: Plan, program: Program) -> float:
+        """How much longer the kernel took to be prepared than it takes again. 0 where other projects prepare kernels as they like."""
+        if plan.method.peer or not hasattr(program, "kernel"):
+            return 0.0
+        again: Any = plan.program(self._silent)
+        return 1e3 * max(0.0, float(program.kernel.prepare_s - again.kernel.prepare_s))
 
     def _ask_kernel(self, plan: Plan) -> None:
         """Raises where this rank's program cannot be made, or its kernel refuses a call: found on shapes, as making it joins groups."""
@@ -233,20 +244,12 @@ class RankSession:
         current, rules, comm = self.current, msgspec.convert(settings, ClockSettings), self._comm
         if self._timer is None:
             self._timer = timer_for(current.plan.case.device, comm.barrier)
-            self._telemetry = telemetry_for(comm.device.type, comm.device.index or 0)
         calls, which = current.calls, Pass(pass_)
         calls.keep(which)
         comm.traffic.reset()
         peak = self._peak_bytes(calls.of(which))
         sent = None if current.plan.method.peer else comm.traffic.sent_bytes
-        timing = measure(
-            calls.of(which),
-            RanksTimer(comm, self._timer),
-            rules,
-            self._telemetry,
-            before=partial(calls.change, which),
-            load=calls.load(which),
-        )
+        timing = measure(calls.of(which), RanksTimer(comm, self._timer), rules, before=partial(calls.change, which))
         after = self._after_clock(which)
         calls.release()  # or what it saved would lie beside what the program without transfers makes
         return Timed(
@@ -254,6 +257,8 @@ class RankSession:
             without_transfers_ms=self._without_transfers(which, rules),
             bytes_sent=sent,
             peak_bytes=peak,
+            device_bytes=self._device_bytes(),
+            nccl=loaded_version() if self._comm.device.type == "cuda" else None,
             reason=after.reason,
             errors=after.errors,
             nondeterministic=after.nondeterministic,
@@ -300,15 +305,20 @@ class RankSession:
         if self.current.plan.method.peer:
             return None
         ranks = RanksTimer(self._comm, self._timer)
-        silent = NullComm(self._comm.rank, self._comm.size, self._comm.device)
-        trial = Trial(lambda: self._silent_call(pass_, silent))
+        trial = Trial(lambda: self._silent_call(pass_))
         trial()
         if not all_agree(self._comm, trial.works):
             return None
         median = measure(trial, ranks, msgspec.structs.replace(rules, budget_s=rules.budget_s / 2)).median
         return median if all_agree(self._comm, trial.works) else None
 
-    def _silent_call(self, pass_: Pass, silent: NullComm) -> Callable[[], object]:
+    @property
+    def _silent(self) -> NullComm:
+        """A Comm like this rank's that sends nothing."""
+        return NullComm(self._comm.rank, self._comm.size, self._comm.device)
+
+    def _silent_call(self, pass_: Pass) -> Callable[[], object]:
+        silent = self._silent
         subject = ProgramSubject(self.current.plan.program(silent), silent)
         if pass_ is Pass.BWD:
             subject.forward(self.current.inputs)
@@ -324,8 +334,15 @@ class RankSession:
         torch.cuda.reset_peak_memory_stats(device)
         call()
         torch.cuda.synchronize(device)
-        own = self._timer.flush_bytes if isinstance(self._timer, CudaTimer) else 0
+        own = self._timer.own_bytes if isinstance(self._timer, CudaTimer) else 0
         return int(torch.cuda.max_memory_allocated(device)) - own
+
+    def _device_bytes(self) -> tuple[int, int] | None:
+        device = self._comm.device
+        if device.type != "cuda":
+            return None
+        free, total = torch.cuda.mem_get_info(device)
+        return total - free, torch.cuda.memory_reserved(device)
 
     def _synchronize(self) -> None:
         if self._comm.device.type == "cuda":

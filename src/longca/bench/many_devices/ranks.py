@@ -7,10 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from longca.bench.many_devices.grids import sharing_of
 from longca.bench.many_devices.refusals import refusal_of
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
@@ -26,7 +28,7 @@ from longca.processes.lost import PHASES as WORDS
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
 from longca.results.metrics import GIB, imbalance
-from longca.results.problem import Pass
+from longca.results.problem import Pass, Sharing
 from longca.results.record import Check, Memory, Outcome, RankFigures, Status
 from longca.text import short
 
@@ -111,18 +113,20 @@ class Ranks:
                 continue
             timing = answers[0].timing
             first = max(sum(answer.first_ms[part] for part in pass_.parts) for answer in prepared)
-            figures: dict[str, Any] = {"compile_ms": max(0.0, first - timing.median)}
+            compiled = max(answer.compile_ms for answer in prepared)
+            figures: dict[str, Any] = {"compile_ms": compiled + max(0.0, first - timing.median)}
             sent = [answer.bytes_sent for answer in answers if answer.bytes_sent is not None]
             alone_ms = answers[0].without_transfers_ms
             figures["over_ranks"] = RankFigures(
                 imbalance=uneven,
                 bytes_sent=sent if len(sent) == len(answers) else None,
+                nccl=answers[0].nccl,
                 wait_share=None if alone_ms is None else max(0.0, 1 - alone_ms / timing.median),
                 **over_ranks(timing.samples, timing.means),
             )
             figures["nondeterministic"] = any(answer.nondeterministic for answer in answers)
             if peaks := [answer.peak_bytes / GIB for answer in answers if answer.peak_bytes is not None]:
-                figures["memory"] = Memory(max(peaks), peaks)
+                figures["memory"] = Memory(max(peaks), peaks, outside_gib(answers, cell.problem.sharing))
             yield pass_, timed_outcome(timing, mask, cell.case(mask), pass_, self._model, ranks, **known, **figures)
 
     def _prepare(self, cell: Cell, mask: AnyMask) -> list[Prepared]:
@@ -136,6 +140,7 @@ class Ranks:
         if refusal is not None:
             raise CellFailed(*status_of(refusal)) from refusal
         given = {"cell": msgspec.to_builtins(cell), "digest": mask.digest, "backward": cell.grad, "plugins": self._plugins}
+        given["draws"] = SystemRandom().getrandbits(48)
         return self._ask(cell, "prepare", self._suite.limits.build_s, given, Prepared)
 
     def _check(self, job: Job) -> Check:
@@ -181,11 +186,12 @@ class Ranks:
     def _begin(self, ranks: int) -> Pool | Joined:
         backend, launch, limits = "nccl" if self._device == "cuda" else "gloo", joining.launched(), self._suite.limits
         memory = host_memory.limit(limits.memory) // (launch.ranks_per_node if launch else ranks) if self._device == "cpu" else 0
+        sharing = sharing_of(self._suite, self._device)
         if launch is None:
-            return Pool(ranks, backend, start_s=limits.start_s, memory=memory)
+            return Pool(ranks, backend, start_s=limits.start_s, memory=memory, sharing=sharing)
         from longca.processes.joined import Joined
 
-        joined = Joined(joining.join(launch, backend, limits.start_s))
+        joined = Joined(joining.join(launch, backend, limits.start_s, sharing.ranks if sharing else 1))
         if memory and ranks:
             joined.run("longca.processes.ranks:limit_data", {"size": memory}, limits.start_s)
         return joined
@@ -226,6 +232,14 @@ def least_backward(prepared: Sequence[Prepared]) -> str:
     """The least of the kinds of backward that ranks chose."""
     kinds = {kind for answer in prepared for kind in answer.backward_kinds}
     return next((kind for kind in ("none", "autograd") if kind in kinds), "functional")
+
+
+def outside_gib(answers: Sequence[Timed], sharing: Sharing | None) -> float | None:
+    """What a rank takes of its GPU beside torch's allocator, on the GPU where this is the most. Neighbours share a GPU."""
+    taken = [answer.device_bytes for answer in answers if answer.device_bytes is not None]
+    per_gpu = sharing.ranks if sharing else 1
+    of_gpus = [taken[first : first + per_gpu] for first in range(0, len(taken), per_gpu)]
+    return max(((max(used for used, _ in gpu) - sum(own for _, own in gpu)) / len(gpu) / GIB for gpu in of_gpus), default=None)
 
 
 def over_ranks(slowest: Sequence[float], means: Sequence[float]) -> dict[str, float]:

@@ -9,27 +9,28 @@ from contextlib import closing
 import torch
 
 from longca.bench.clock.clock import Call, Sample, Timer, nothing
-from longca.bench.clock.timers import CudaTimer
 from longca.parallel.comm.base import Comm
 
 
 class RanksTimer:
-    """All ranks see the same figures, so they stop together: the slowest rank's time of each iteration, and the first rank's clock."""
+    """All ranks see the same figures, so they stop together: of each iteration the time of the slowest rank and the clock of its device,
+    and the first rank's seconds."""
+
+    at_mhz: float | None = None  # transfers do not follow the clock of an SM
 
     def __init__(self, comm: Comm, inner: Timer) -> None:
         self._comm, self._inner = comm, inner
         self._now = _gather(comm, [inner.now()])[0][0]
 
-    def samples(self, call: Call, before: Call = nothing, load: Call | None = None) -> Generator[Sample, None, None]:
-        with closing(self._inner.samples(call, before, load)) as samples:
+    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
+        with closing(self._inner.samples(call, before)) as samples:
             for sample in samples:
-                settings = (self._inner.spin_ms, float(self._inner.loads)) if isinstance(self._inner, CudaTimer) else (0.0, 0.0)
-                rows = _gather(self._comm, [self._inner.now(), sample.ms, float(sample.late), sample.call_ms, *settings])
+                rows = _gather(self._comm, [self._inner.now(), sample.ms, float(sample.late), sample.call_ms, sample.mhz or 0.0])
                 self._now = rows[0][0]
-                _, slowest_ms, any_late, longest_call_ms, longest_spin_ms, most_loads = map(max, zip(*rows, strict=True))
-                if isinstance(self._inner, CudaTimer):
-                    self._inner.spin_ms, self._inner.loads = longest_spin_ms, int(most_loads)
-                yield Sample(slowest_ms, bool(any_late), longest_call_ms, statistics.fmean(row[1] for row in rows))
+                slowest = max(rows, key=lambda row: row[1])
+                _, slowest_ms, any_late, longest_call_ms, _ = map(max, zip(*rows, strict=True))
+                mean_ms = statistics.fmean(row[1] for row in rows)
+                yield Sample(slowest_ms, bool(any_late), longest_call_ms, mean_ms, slowest[4] or None)
 
     def now(self) -> float:
         return self._now

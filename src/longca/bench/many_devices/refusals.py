@@ -40,7 +40,8 @@ def _refuse(job: Cell, plan: Plan) -> None:
 
     programs = recorded(plan)
     refuse_calls(plan, distinct_calls(programs))
-    memory = _gpu_bytes() if job.device == "cuda" else None
+    sharing = job.problem.sharing
+    memory = _gpu_bytes(sharing.ranks if sharing else 1) if job.device == "cuda" else None
     if memory is not None and (needed := least_bytes(plan, programs)) > memory:
         problem = job.problem
         raise Refused(
@@ -67,7 +68,7 @@ def least_bytes(plan: Plan, programs: list[RankProgram]) -> int:
     return max(max(program.peak for program in programs), token * (max(map(count, plan.shards)) + case.seqlen_q))
 
 
-def _gpu_bytes() -> int | None:
-    """Of the smallest GPU; None where there is none, or it does not say."""
+def _gpu_bytes(ranks: int) -> int | None:
+    """Of the smallest GPU the part of one of its ranks; None where there is none, or it does not say."""
     found = [gpu["memory.total"] for gpu in devices.gpus()]
-    return min(int(mib) for mib in found) << 20 if found and all(mib.isdecimal() for mib in found) else None
+    return (min(int(mib) for mib in found) << 20) // ranks if found and all(mib.isdecimal() for mib in found) else None

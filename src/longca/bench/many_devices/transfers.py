@@ -17,11 +17,12 @@ import msgspec
 from msgspec import Meta
 
 from longca.parallel.comm.base import Comm, Transfer
+from longca.processes.shared_gpu import loaded_version
 
 OPERATIONS = ("p2p", "all_gather", "all_to_all")
 SIZES = {"cpu": tuple(4**power for power in range(5, 12)), "cuda": tuple(4**power for power in range(5, 14))}  # 1 KiB to 4 or 64 MiB
 MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}  # that a rank sends at once
-SETTINGS = ("NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "FI_", "CUDA_DEVICE_MAX_CONNECTIONS", "OMP_NUM_THREADS")
+SETTINGS = ("NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "FI_", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MPS_ACTIVE", "OMP_NUM_THREADS")
 WARM_UPS, SAMPLES = 2, 7
 
 
@@ -94,10 +95,10 @@ def facts(comm: Comm) -> dict[str, Any]:
     on_gpu = comm.device.type == "cuda"
     return msgspec.to_builtins(  # type: ignore[no-any-return]
         RankFacts(
-            host=socket.gethostname(),
+            host=os.environ.get("NCCL_HOSTID") or socket.gethostname(),
             device=torch.cuda.get_device_name(comm.device) if on_gpu else "cpu",
             torch=str(torch.__version__),
-            nccl=".".join(map(str, torch.cuda.nccl.version())) if on_gpu else "",
+            nccl=loaded_version() if on_gpu else "",
             settings={name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)},
         )
     )
@@ -107,7 +108,7 @@ def sample(comm: Comm, op: str, members: list[int], sizes: list[int]) -> list[li
     """A job: seconds of each sample at each size on this rank; nothing on ranks that take no part."""
     if comm.rank not in members:
         return []
-    group = comm.sub(members, "transfers")
+    group = comm.subgroup(members)
     return [[_once(group, op, size) for _ in range(WARM_UPS + SAMPLES)][WARM_UPS:] for size in sizes]
 
 

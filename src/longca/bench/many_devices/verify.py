@@ -52,6 +52,8 @@ class CpRequest(Request):
     head_dims: Texts | None = None
     dtypes: Texts | None = None
     nproc: int | None = None
+    ranks_per_gpu: int | None = None  # NCCL ranks that share a GPU
+    pretend_nodes: int | None = None  # that NCCL takes the ranks of this machine for
     seed: int = 0
     device: str | None = None
     deadline: float | None = None

@@ -20,6 +20,7 @@ from longca.masks import AnyMask
 from longca.results.metrics import GIB
 from longca.results.problem import Pass
 from longca.results.record import Check, Memory, Outcome, Status
+from longca.results.settings import SAMPLE_LENGTH
 from longca.text import format_memory, plural, short
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
         yield from _try(job, job.trial, session)
         return
     cell = job.cells[0]
+    if job.compile_only:
+        _compile(job, session)
+        return
     if session.held is not None and session.held[0] == cell.job:
         yield from (Answer(each.problem.pass_, session.held[1].outcome(each.problem.pass_)) for each in job.cells)
         return
@@ -65,6 +69,7 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
     if not job.timed:
         yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
         return
+    _refuse_wrong_in_trial(kernel.label, case, session)
     from longca.bench.check.calls import Calls
     from longca.bench.check.check import KernelSubject
     from longca.bench.check.expected import Expected
@@ -73,9 +78,10 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
 
     inputs = partial(make, case, cell.problem.seed, kernel.layout)
     with memory_for(INPUTS):
-        calls = Calls(KernelSubject(kernel, attention, case), inputs(), case, cell.problem.seed)
+        calls = Calls(KernelSubject(kernel, attention, case), inputs(), case)
     expected, first_ms = Expected.of_kernel(reference, case, "lse" in check), {**first_ms, "tuning": tuning_ms}
-    timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
+    timer = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known, cell.problem.cudagraph)
+    timed = dict[Pass, Outcome]()
     for pass_ in (cell.problem.pass_ for cell in job.cells):
         timed[pass_] = _refused_alone(kernel, mask, case, pass_, known) or timer.outcome(pass_)
     for pass_ in (pass_ for pass_, outcome in timed.items() if job.traces and outcome.status is Status.OK):
@@ -85,6 +91,43 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
         calls.write(inputs)
         session.held = cell.job, timer
     yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
+
+
+def _compile(job: WorkerJob, session: Session) -> None:
+    """Prepares a kernel and calls it once."""
+    from longca.bench.check.check import KernelSubject
+    from longca.kernels.inputs import make
+
+    cell = job.cells[0]
+    mask = session.mask(cell, job.digest)
+    case = cell.case(mask)
+    kernel = registry.choose(cell.kernel, mask, case)
+    refuse_quadratic(kernel, mask, case, SAMPLE_LENGTH)
+    prepared, attention = registry.prepare(kernel, mask, case)
+    inputs, subject = make(case, cell.problem.seed, prepared.layout), KernelSubject(prepared, attention, case)
+    subject.forward(inputs)
+    if case.backward:
+        subject.backward(inputs)
+
+
+def _refuse_wrong_in_trial(label: str, case: Case, session: Session) -> None:
+    """Raises for a kernel that is wrong in a short trial, in which all rows of several calls are compared. It is made once in a process,
+    before the first time of a kernel. A kernel that cannot run at this length is not tried."""
+    from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName
+    from longca.bench.check.trials import Asked, run_trial
+
+    asked, own = Asked(label, case, None, 0, session.short_reference, passes=(case.backward,)), (label, case.backward)
+    if own not in session.tried:
+        session.phase("build")  # for the shapes of the trial
+        session.tried[own] = None
+        try:
+            session.tried[own] = run_trial(TrialName.LATER, asked).verdict
+        except Exception as error:
+            session.after_error(error)
+            if session.device_lost:
+                raise
+    if (verdict := session.tried[own]) and not verdict.ok:
+        raise CellFailed(Status.WRONG, f"in a trial of {TRIAL_TOKENS} tokens: {verdict.reason}", verdict.tensor_errors)
 
 
 def _refused_alone(kernel: Kernel, mask: AnyMask, case: Case, pass_: Pass, known: dict[str, Any]) -> Outcome | None:
@@ -110,6 +153,7 @@ class PassTimer:
     prepared_bytes: int
     first_ms: dict[str, float]  # of the first call of each pass, and of tuning
     known: dict[str, Any]  # fields of all outcomes
+    cudagraph: bool = False
 
     def outcome(self, pass_: Pass) -> Outcome:
         """The outcome of one pass: what fails in it says nothing about the others, unless the device is lost."""
@@ -143,10 +187,12 @@ class PassTimer:
     def _timed(self, pass_: Pass) -> Outcome:
         calls, session, case = self.calls, self.session, self.case
         kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
-        peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_), calls.load(pass_))
+        if self.cudagraph:
+            kept_bytes += calls.capture(pass_, session.allocated)
+        peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_))
         with memory_for(CHECK):
             nondeterministic = self._check(pass_)
-        figures: dict[str, Any] = {"joules": session.joules(calls.of(pass_)), "nondeterministic": nondeterministic}
+        figures: dict[str, Any] = {"energy": session.energy(calls.of(pass_)), "nondeterministic": nondeterministic}
         calls.release()
         first, steady = sum(self.first_ms[part] for part in pass_.parts), timing.median if case.device == "cuda" else timing.call_ms
         figures["compile_ms"] = self.first_ms["tuning"] + max(0.0, first - steady)

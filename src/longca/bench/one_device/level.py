@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from longca.bench.one_device.ahead import number_of_compilers
+from longca.bench.one_device.compiled_code import is_cold
 from longca.bench.one_device.messages import Hello
 from longca.bench.one_device.workers import Start, Workers, start_worker
 from longca.bench.plan.catalogue import Entry, make_catalogue
 from longca.bench.plan.cells import Planned
+from longca.bench.plan.estimate import COMPILE_S
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import torch_version
 from longca.bench.run.level import Level
@@ -32,6 +35,8 @@ class OneDevice(Level):
             self.start = InProcess
         offered = offered_by(plugins, device, suite.limits, self.start)
         super().__init__(suite, device, make_catalogue(suite, offered, device, only_named))
+        if device == "cuda" and is_cold():
+            self.compile_s = COMPILE_S / (1 + number_of_compilers())
 
     def admit(self, planned: Sequence[Planned], dry: bool) -> None:
         """Admits everything: kernels are tried, and each record says what became of its cell."""

@@ -45,6 +45,7 @@ class WorkerJob(msgspec.Struct, kw_only=True):
     cells: list[Cell] = []
     digest: str = ""  # of the mask that was planned
     timed: bool = True  # False: check only
+    compile_only: bool = False  # call the kernel once, for the code that its library keeps on disk; there are no answers
     repeats: int = 1  # of the check on each data set
     trial: TrialName | None = None  # in place of the check on the mask of the cells
     reference_grad: bool = True

@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> None:
     mask, pass_ = cell.problem.build_mask(), cell.problem.pass_
     case = cell.case(mask)
     kernel, attention = registry.prepare(registry.choose(cell.kernel, mask, case), mask, case)
-    calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.problem.seed, kernel.layout), case, cell.problem.seed)
+    calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.problem.seed, kernel.layout), case)
     calls.keep(pass_)
     call, on_gpu = calls.load(pass_), case.device == "cuda"
     call()

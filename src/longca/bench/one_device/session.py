@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from longca.bench.check.own_memory import REFERENCE, memory_for
 from longca.bench.clock.clock import Call, Timer, Timing, measure
-from longca.bench.clock.telemetry import Telemetry, joules_per_call, telemetry_for
+from longca.bench.clock.telemetry import CallEnergy, Telemetry, energy_of_call, telemetry_for
 from longca.bench.clock.timers import timer_for
 from longca.bench.one_device.compiled_code import CompiledGraphs
 from longca.bench.one_device.messages import Chosen, WorkerJob
@@ -20,6 +20,7 @@ from longca.bench.run.outcomes import CellFailed, drop_frames
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.masks import AnyMask
+from longca.results.metrics import settled_mhz
 from longca.results.problem import Problem
 from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
@@ -27,6 +28,7 @@ from longca.results.settings import ClockSettings
 if TYPE_CHECKING:
     from longca.bench.check.reference import Reference
     from longca.bench.check.reference_store import ReferenceStore
+    from longca.bench.check.verdict import Verdict
     from longca.bench.one_device.job import PassTimer
     from longca.bench.one_device.torch_state import TorchState
     from longca.kernels.inputs import Inputs
@@ -51,6 +53,7 @@ class Session:
         self.clock = ClockSettings()
         self.device_lost = False
         self.slow_plans: dict[str, float] = {}  # milliseconds, of kernels that take about as long to prepare a second time as the first
+        self.tried: dict[tuple[str, bool], Verdict | None] = {}  # verdicts of a short trial, by label and backward; None: not tried
         self.graphs = CompiledGraphs()
         self.held: tuple[Cell, PassTimer] | None = None  # a prepared kernel that the next job times again
         self._given_up: dict[tuple[str, bool], Outcome] = {}
@@ -91,7 +94,8 @@ class Session:
         if self._own_process:
             gc.freeze()  # what torch brought stays; looking through it after every job would cost more than a small job
         self._cuda = torch.cuda if device == "cuda" else None
-        self._timer, self._telemetry, self._references = timer_for(device), telemetry_for(device), ReferenceStore()
+        self._timer = timer_for(device, at_mhz=settled_mhz(self.device_model))
+        self._telemetry, self._references = telemetry_for(device), ReferenceStore()
 
     def synchronize(self) -> None:
         if self._cuda is not None:
@@ -100,12 +104,12 @@ class Session:
     def allocated(self) -> int:
         return int(self._cuda.memory_allocated()) if self._cuda is not None else 0
 
-    def time(self, call: Call, before: Call, load: Call) -> tuple[int | None, Timing]:
+    def time(self, call: Call, before: Call) -> tuple[int | None, Timing]:
         """The most bytes that one call needs beyond what is allocated, and its times, each after an untimed `before`; the call that shows
-        the bytes warms up for the times. `load` is the call without consequences."""
+        the bytes warms up for the times."""
         assert self._timer is not None
         peak_bytes, loaded_s = self._peak(call)
-        return peak_bytes, measure(call, self._timer, self.clock, self._telemetry, warmed_s=loaded_s, before=before, load=load)
+        return peak_bytes, measure(call, self._timer, self.clock, warmed_s=loaded_s, before=before)
 
     def _peak(self, call: Call) -> tuple[int | None, float]:
         """The bytes, and for how long the device was certainly loaded: while the host only waited. Neither is known on a CPU."""
@@ -119,10 +123,10 @@ class Session:
         self._cuda.synchronize()
         return int(self._cuda.max_memory_allocated()) - before, perf_counter() - start
 
-    def joules(self, call: Call) -> float | None:
+    def energy(self, call: Call) -> CallEnergy | None:
         if self._telemetry is None or self.clock.energy_s <= 0:
             return None
-        return joules_per_call(call, self.synchronize, self._telemetry, self.clock.energy_s)
+        return energy_of_call(call, self.synchronize, self._telemetry, self.clock.energy_s)
 
     def mask(self, cell: Cell, digest: str) -> AnyMask:
         """The mask of a problem: made once for all kernels that this worker runs on it."""
@@ -150,6 +154,14 @@ class Session:
                 return self._references.get(mask, case, seed, self._cache)
             except OSError:  # somebody removed the cache: this worker computes the reference for itself
                 return self._references.get(mask, case, seed, None)
+
+    def short_reference(self, mask: AnyMask, case: Case, seed: int) -> Reference:
+        """The reference of a trial beside that of the problem, which is kept."""
+        from longca.bench.check.reference import reference
+
+        assert self._usual is not None
+        with self._usual.instead(), memory_for(REFERENCE):
+            return reference(mask, case, seed)
 
     def drawn_rows(self, mask: AnyMask, case: Case, inputs: Inputs) -> Reference:
         """The reference of rows that nobody could know before they are drawn."""

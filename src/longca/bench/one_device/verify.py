@@ -120,10 +120,12 @@ def verify(
     start: Start = start_worker,
     trials: bool = True,
     say: Callable[[str], None] = say_nothing,
+    failed_on: Callable[[Cell, Finding], object] = lambda cell, finding: None,
 ) -> Generator[Finding, None, None]:
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
     kernel in every shape and dtype, which are skipped where it is right on no mask. Masks that show the same pairs are checked once.
-    `show_output` gets the name of a kernel of a plugin, and what it printed; `say` gets a sentence for a kernel that is silent for long."""
+    `show_output` gets the name of a kernel of a plugin, and what it printed; `say` gets a sentence for a kernel that is silent for long;
+    `failed_on` gets what failed on a mask."""
     names, jobs, right, failed = names_by_pairs(planned), dict[Subject, Job](), set[Subject](), set[Subject]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         workers = Workers(
@@ -141,6 +143,7 @@ def verify(
                         right.add(own)
                     elif found.checked:
                         failed.add(own)
+                        failed_on(job.cell, found)
                     yield replace(found, mask=" = ".join(names[job.planned[0].shown]))
                 for reference in Path(folder).iterdir():  # of no use to the next problem
                     rmtree(reference, ignore_errors=True)
@@ -175,8 +178,8 @@ def distinct(planned: Sequence[Planned]) -> list[Planned]:
 def trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
     """The finding of a trial of the kernel of a job; one that it refuses and need not support is skipped. Most trials have a mask of their
     own; block patterns are tried, too, at their length."""
-    if outcome.status is Status.UNSUPPORTED and name in OPTIONAL:
-        outcome = Outcome(status=Status.SKIPPED, reason=NEED_NOT)
+    if outcome.status is Status.UNSUPPORTED and name in (*OPTIONAL, TrialName.GUARDED):
+        outcome = Outcome(status=Status.SKIPPED, reason=NEED_NOT if name in OPTIONAL else outcome.reason)
     problem = job.cell.problem
     place = (problem.mask, problem.seqlen) if masks.has_blocks(problem.mask) else ("", TRIAL_TOKENS)
     return _finding(job, outcome.variant, *place, outcome.status, outcome.reason, outcome.check or {}, name)

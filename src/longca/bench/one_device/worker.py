@@ -11,7 +11,7 @@ from longca import masks
 from longca.bench.one_device import job as jobs
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Offered, Offers, Profiled, Provisional, WorkerJob
 from longca.bench.one_device.session import Session
-from longca.bench.run.outcomes import failure, to_message
+from longca.bench.run.outcomes import drop_frames, failure, to_message
 from longca.kernels import registry
 
 
@@ -58,6 +58,9 @@ class Worker:
                     left.remove(reply.pass_)
                 yield reply
         except Exception as error:
+            if job.compile_only:  # the worker that measures this kernel will say so
+                drop_frames(error)
+                return
             outcome = failure(error, grad=job.cells[0].grad, build_ms=self._session.build_ms)
             self._session.after_error(error)
             yield from (Answer(pass_, outcome) for pass_ in left)

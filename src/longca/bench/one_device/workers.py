@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from longca.bench.check.trial_names import TrialName
 from longca.bench.check.verdict import LATER
+from longca.bench.one_device.ahead import Compilers, number_of_compilers
 from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Offers, Profiled, Provisional, Reply, WorkerJob
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
@@ -80,15 +81,20 @@ class Workers:
         self._cache = None if alone else str(cache)
         self._workers: dict[str, Child | InProcess] = {}
         self._strikes = Strikes()
+        self._compilers: Compilers | None = None
         self.spent_s = defaultdict[str, float](float)
         self.say: Callable[[str], None] = say_nothing
 
     def start(self, jobs: Iterable[Job]) -> None:
-        """Starts the workers of these jobs together: on a GPU each takes many seconds, most of them waiting."""
+        """Starts the workers of these jobs together: on a GPU each takes many seconds, most of them waiting. Compilers start, too."""
+        own = list[Job]()
         for job in jobs:
             entry = self._catalogue.entries[job.cell.kernel]
             if self._name(job, entry) not in self._workers:
                 self._spawn(self._name(job, entry), entry)
+            own += [job] if entry.plugin is None else []
+        number = number_of_compilers() if self._start is start_worker and self._device == "cuda" else 0
+        self._compilers = Compilers(own, lambda: start_worker(self._suite.limits, Hello(self._device)), number)
 
     def attempt(self, job: Job, trial: TrialName | None = None) -> Iterator[tuple[Pass, Outcome]]:
         """An outcome for every pass of the job; with `trial`, the outcome of that trial of its kernel. Where the worker dies, loses its
@@ -143,6 +149,9 @@ class Workers:
 
         try:
             worker.silent = tell
+            if self._compilers and isinstance(worker, Child):
+                self._compilers.reached(job)
+                worker.entered = self._compilers.enter
             worker.wait_ready()
             yield from worker.run(msgspec.to_builtins(self._message(job, trial)))
         finally:
@@ -192,6 +201,8 @@ class Workers:
             worker.close()
 
     def close(self) -> None:
+        if self._compilers:
+            self._compilers.close()
         for worker in self._workers.values():
             worker.end()  # all together: a process with a CUDA context takes a while
         for name in list(self._workers):

@@ -15,7 +15,7 @@ from longca.results.problem import Operator, Pass, Problem, Split
 from longca.results.record import LevelName
 
 KEYS = 2  # the version of keys; raise it when the same fields mean another measurement
-LATER_FIELDS = ("softcap", "sinks", "scale")  # that problems did not have when this version began
+LATER_FIELDS = ("softcap", "sinks", "scale", "cudagraph")  # that problems did not have when this version began
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +57,10 @@ def key(cell: Cell, digest: str, device_model: str, versions: Mapping[str, str])
     A field that problems got later is part of it only where it is not the default: cells of older journals keep their keys.
     """
     problem, split = cell.problem, cell.split
-    fields: dict[str, Any] = {name: getattr(problem, name) for name in Problem.__struct_fields__ if name != "ranks"}
+    fields: dict[str, Any] = {name: getattr(problem, name) for name in Problem.__struct_fields__ if name not in ("ranks", "sharing")}
     usual = {field.name: field.default for field in msgspec.structs.fields(Operator) if field.name in LATER_FIELDS}
     fields = {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
     fields |= {"kernel": cell.kernel, "level": cell.level, "device": cell.device, "grad": cell.grad}
-    fields["split"] = None if split is None else msgspec.to_builtins(split) | {"ranks": problem.ranks}
+    sharing = {} if problem.sharing is None else {"sharing": msgspec.to_builtins(problem.sharing)}
+    fields["split"] = None if split is None else msgspec.to_builtins(split) | {"ranks": problem.ranks} | sharing
     return fingerprint(KEYS, fields, digest, device_model, dict(versions))

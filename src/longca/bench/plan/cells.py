@@ -58,6 +58,7 @@ def make_cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequenc
             softcap=suite.softcap,
             sinks=suite.sinks,
             scale=suite.scale,
+            cudagraph=suite.cudagraph,
         )
         for fields, labels in grid:
             pattern = masks.has_blocks(fields["mask"])

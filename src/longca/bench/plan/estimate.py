@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from functools import lru_cache
@@ -17,7 +18,7 @@ from longca.kernels import registry
 from longca.kernels.base import No
 from longca.results import metrics
 from longca.results.problem import Pass, Problem
-from longca.results.settings import ENOUGH, EXTENSION, FEWEST, SAMPLE_LENGTH, ClockSettings, Limits
+from longca.results.settings import ENOUGH, EXTENSION, LONG_MS, SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_duration, format_size
 
 GPU_FLOPS, CORE_FLOPS = 4e14, 2e10  # per second, of a usual GPU and of a usual core
@@ -25,6 +26,8 @@ LEAST_CALLS = 4  # a cell whose time does not suffice for so many calls is not b
 CHECK_CALLS = 6  # what checking a kernel costs, in its own calls
 NOISY = 0.2  # the share of cells whose samples never agree, so that the clock spends all it may
 FIRST_S = {"cuda": 3.0, "cpu": 2.0}  # what the first cell of a kernel costs: its process, imports, and on a GPU code that is compiled
+BETWEEN_S = {"cuda": 0.011, "cpu": 0.0}  # the load before a sample, and what brings it about
+COMPILE_S = 3.0  # on a GPU, where no compiled code is on disk yet
 REFERENCE_WORK = 56 / 64 * 10  # of the whole square of pairs, per pair, head and head size: sampled rows in fp64, at a tenth of the speed
 SHORTEST = 128
 
@@ -39,33 +42,37 @@ def call_s(cell: Cell) -> float:
     return metrics.flops_of(pairs, cell.problem.head_dim, cell.problem.head_dim_v, cell.problem.pass_) / flops_per_second(cell.device)
 
 
-def clock_s(call: float, clock: ClockSettings) -> float:
-    """The seconds that the clock is expected to spend on a cell: warm-up, then few samples if they agree, else all that it may take."""
-    least_s = min(clock.warmup_s, clock.budget_s)
-    longest = max(EXTENSION * clock.budget_s, min(clock.least, FEWEST) * call)
-    agreeing = min(max(least_s, clock.least * call), longest)
-    noisy = min(max(clock.budget_s, max(clock.least, ENOUGH) * call), longest)
-    return max(clock.warmup_s, call) + (1 - NOISY) * agreeing + NOISY * noisy
+def clock_s(call: float, clock: ClockSettings, between: float = 0.0) -> float:
+    """The seconds that the clock is expected to spend on a cell: warm-up, then few samples if they agree, else all that it may take.
+    `between` are the seconds between two calls."""
+    least = clock.least if call <= LONG_MS / 1e3 else math.ceil(clock.least / 2)
+    least_s, sample = min(clock.warmup_s, clock.budget_s), call + between
+    longest = max(EXTENSION * clock.budget_s, least * sample)
+    agreeing = min(max(least_s, least * sample), longest)
+    noisy = min(max(clock.budget_s, max(least, ENOUGH) * sample), longest)
+    return max(clock.warmup_s, sample) + (1 - NOISY) * agreeing + NOISY * noisy
 
 
-def estimates_s(planned: Iterable[Planned], suite: Suite, full: bool = False) -> dict[str, float]:
-    """Seconds of each cell by its key. The first cell of a kernel bears its start, its first cell on a problem the check, and the
-    first cell of a problem the reference. Cells that will not run take no time; `full` runs those that need memory in O(S²), too."""
-    seconds, seen = dict[str, float](), set[Cell | Problem | str]()
+def estimates_s(planned: Iterable[Planned], suite: Suite, full: bool = False, compile_s: float = 0.0) -> dict[str, float]:
+    """Seconds of each cell by its key. The first cell of a kernel bears its start, its first cell on a mask what compiling takes, its first
+    cell on a problem the check, and the first cell of a problem the reference. Cells that will not run take no time; `full` runs those
+    that need memory in O(S²), too."""
+    seconds, seen = dict[str, float](), set[Cell | Problem | str | tuple[str, str]]()
     longest = None if full else suite.quadratic_length
     for entry in planned:
         cell, problem, call = entry.cell, entry.cell.problem, call_s(entry.cell)
         if _never_runs(cell, longest):
             seconds[entry.key] = 0.0
             continue
-        own = clock_s(call, suite.clock) + 0.05
+        own = clock_s(call, suite.clock, BETWEEN_S[cell.device]) + 0.05
         if cell.kernel not in seen:
             own += FIRST_S[cell.device]
+        own += compile_s if (cell.kernel, problem.mask) not in seen else 0.0
         if cell.job not in seen:
             own += 0.1 + CHECK_CALLS * call
         if problem.every_pass not in seen:
             own += 0.1 + REFERENCE_WORK * problem.seqlen**2 * problem.heads_q * problem.head_dim / flops_per_second(cell.device)
-        seen |= {cell.job, problem.every_pass, cell.kernel}
+        seen |= {cell.job, problem.every_pass, cell.kernel, (cell.kernel, problem.mask)}
         seconds[entry.key] = own
     return seconds
 

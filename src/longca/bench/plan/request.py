@@ -22,7 +22,8 @@ from longca.text import parse_list, short
 Number = int | float
 Texts = str | int | Iterable[Any]  # one entry, or several; a text may hold several between commas
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "methods")
-VALUES = ("distribution", "packing", "deterministic", "nproc", "grid", "source", "softcap", "sinks", "scale")
+VALUES = ("distribution", "packing", "deterministic", "source", "softcap", "sinks", "scale", "cudagraph")
+RANKS = ("nproc", "ranks_per_gpu", "pretend_nodes", "grid")
 DIGITS = 18  # of a seed
 MOST_RANKS = 1 << 20
 
@@ -54,7 +55,7 @@ def suite_of(request: Request, suite: Suite) -> Suite:
         suite = with_model(suite, request.model, lists.get("masks", ()))
     if "passes" in given:
         lists["passes"] = tuple(map(parse_pass, texts("passes", given["passes"])))
-    suite = suite.changed(**lists, **{name: given[name] for name in VALUES if name in given})
+    suite = suite.changed(**lists, **{name: given[name] for name in VALUES + RANKS if name in given})
     suite = suite.changed(seeds=seeds_of(given.get("seed"), given.get("seeds")), documents=document_lengths(request.documents))
     return with_options(with_params(suite, axes("params", request.params)), axes("options", given.get("options")))
 

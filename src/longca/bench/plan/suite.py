@@ -49,13 +49,16 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     softcap: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # scores s become softcap * tanh(s / softcap); 0: they stay
     sinks: bool = False  # one learned logit per query head in the softmax's denominator
     scale: Annotated[float, Meta(ge=-1e6, le=1e6)] = 0.0  # of scores; 0: 1/sqrt(head size)
+    cudagraph: bool = False  # on one GPU, calls are captured in a CUDA graph, and its replay is timed
     distribution: str = ""
     packing: str = ""
     documents: str | tuple[Annotated[int, Meta(ge=1)], ...] = ""  # lengths instead of drawn ones, or a file with them
     source: str = "random"  # of block patterns: random scores, or a rule that selects blocks by q and k
     level: LevelName = LevelName.KERNEL
-    methods: tuple[str, ...] = ("all",)  # of the level cp, like the next four
+    methods: tuple[str, ...] = ("all",)  # of the level cp, like the next six
     nproc: Annotated[int, Meta(ge=0, le=1 << 20)] = 0  # ranks; 0: one per GPU, or as many as the launched job has
+    ranks_per_gpu: Annotated[int, Meta(ge=1, le=16)] = 1  # NCCL ranks that share a GPU
+    pretend_nodes: Annotated[int, Meta(ge=1, le=1 << 10)] = 1  # that NCCL takes the ranks of this machine for
     grid: str = ""  # UxR or UxRxW, or both with a comma between; empty: each method's own
     options: dict[str, int | list[int]] = {}  # of the methods that have them; a list of values is one more axis
     per_rank: bool = False  # whether seqlens are tokens of each rank

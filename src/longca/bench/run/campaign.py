@@ -17,6 +17,7 @@ from longca.bench.plan.cells import Planned, mask_entry, mask_outline, plan
 from longca.bench.plan.estimate import estimates_s, refuse_hopeless
 from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
+from longca.bench.run.health import busy
 from longca.bench.run.level import Level
 from longca.bench.run.progress import Show, TimeLeft, progress
 from longca.bench.run.slow import SlowKernels
@@ -83,13 +84,14 @@ def measure(
         for record in replaced(journal.history, journal.environments, {entry.key for entry in planned}):
             journal.add(record)  # the user went back to code that a later version had replaced: the last record counts
         runner.make_cache(journal.folder)
-        todo_jobs, left = jobs.make_jobs(todo, level.suite.limits.workers), TimeLeft(estimates_s(todo, level.suite, full))
+        todo_jobs, left = jobs.make_jobs(todo, level.suite.limits.workers), TimeLeft(estimates_s(todo, level.suite, full, level.compile_s))
         with show(todo, left) as watcher:
             executor.say = watcher.say
             measured_now = {entry.key for entry in todo}
             kept = [believed[entry.key] for entry in planned if entry.key not in measured_now]
             notes = resume_notes(journal, is_unknown, len(kept), len(planned))
-            for note in [*notes, *other_clocks(kept, journal.environments, level.suite.clock)]:
+            disturbing = busy(level.device) if todo else []
+            for note in [*notes, *other_clocks(kept, journal.environments, level.suite.clock), *disturbing]:
                 watcher.say(note)
             if left.seconds > LONG_S:
                 watcher.say(f"{plural(len(todo), 'cell')} to measure: about {format_duration(left.seconds)}.")

@@ -18,6 +18,7 @@ class Level(ABC):
     """A suite on a device, with the kernels that it measures."""
 
     notes: Sequence[str] = ()  # which settings were chosen, for the user
+    compile_s = 0.0  # seconds that a kernel needs to compile for a mask that it has not run here before
 
     def __init__(self, suite: Suite, device: str, catalogue: Catalogue) -> None:
         self.suite, self.device, self.catalogue = suite, device, catalogue

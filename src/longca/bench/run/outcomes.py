@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from longca.bench.clock.clock import Timing
+from longca.bench.clock.telemetry import CallEnergy
 from longca.bench.plan.cells import Planned
 from longca.errors import LongcaError, Refused, Unavailable, is_out_of_memory
 from longca.kernels.base import Case
@@ -21,6 +22,7 @@ from longca.results.problem import Pass
 from longca.results.record import SCHEMA, BuiltMask, Check, Energy, Outcome, Record, Status, Times
 from longca.text import LONGEST_REASON, out_of_memory, printable, short
 
+HINTS = {"0 active drivers": "; Triton finds no GPU here: TRITON_INTERPRET=1 runs its kernels on a CPU"}
 PLACE = "longca_place"  # an attribute of errors whose frames are gone
 MEASURED = ("compile_ms", "timed", "memory", "energy", "over_ranks")  # exists only where something was measured
 
@@ -51,7 +53,19 @@ def status_of(error: BaseException) -> tuple[Status, str]:
         return Status.OOM, out_of_memory(text)
     where = place(error) or getattr(error, PLACE, "")
     words = text.rstrip(".") if isinstance(error, LongcaError) else f"{type(error).__name__}: {text}"
-    return Status.ERROR, short(words, LONGEST_REASON - len(where)) + printable(where)
+    hint = next((hint for sign, hint in HINTS.items() if sign in text), "")
+    return Status.ERROR, with_tail(words, LONGEST_REASON - len(where) - len(hint)) + printable(where) + hint
+
+
+def with_tail(words: str, longest: int) -> str:
+    """The words in a line of bounded length. Of long ones, such as those of a compiler, the beginning is kept and the end, or what follows
+    the first "error:", where the message is."""
+    line = " ".join(words.split())
+    if len(line) <= longest:
+        return short(line)
+    head, first = short(line, longest // 3), line.find(" error: ", longest // 3)
+    rest = longest - len(head) - 1
+    return f"{head} {short(line[first + 1 :], rest) if first >= 0 else printable(line[-rest:])}"
 
 
 def drop_frames(error: BaseException) -> None:
@@ -72,13 +86,13 @@ def timed_outcome(
     device_model: str,
     ranks: int = 1,
     nondeterministic: bool | None = None,
-    joules: float | None = None,
+    energy: CallEnergy | None = None,
     **fields: Any,
 ) -> Outcome:
     """The outcome of a timed pass, per device of those that share the work; `fields` are what else is known of it. A speed that the
     device cannot reach is invalid and gets no time."""
     speed = metrics.tflops(metrics.flops(mask, case, pass_) / ranks, timing.median)
-    limit = peak = metrics.peak(device_model, case.dtype)
+    limit = peak = metrics.peak(device_model, case.dtype, timing.at_mhz or timing.clock_mhz)
     if peak is None and case.device == "cpu":
         limit = metrics.cpu_bound(len(os.sched_getaffinity(0)), case.dtype, metrics.cpu_flags())
     impossible = metrics.too_fast(speed, limit, device_model, case.dtype)
@@ -98,9 +112,10 @@ def timed_outcome(
         host_bound=timing.host_bound,
         nondeterministic=nondeterministic,
         clock_mhz=timing.clock_mhz,
+        clocks=[round(mhz) for mhz in timing.clocks] or None,
+        at_mhz=timing.at_mhz,
     )
-    energy = None if timing.watts is None and joules is None else Energy(timing.watts, joules)
-    return Outcome(status=Status.OK, timed=times, energy=energy, **fields)
+    return Outcome(status=Status.OK, timed=times, energy=Energy(energy.watts, energy.joules) if energy else None, **fields)
 
 
 def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:

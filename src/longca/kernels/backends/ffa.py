@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Preference, Yes, refuse_shapes
-from longca.kernels.shared import BlindRows, band_mask, older_than
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes, refuse_shapes
+from longca.kernels.shared import band_mask, older_than
 from longca.masks import Mask
 
 if TYPE_CHECKING:
-    import torch
-    from numpy.typing import NDArray
-
     from longca.masks import AnyMask
 
 LEAST = (1, 0, 5)  # older releases take other arguments, or return lse as [H, L]
-
-
-def overlap(ranges: NDArray[np.int32]) -> bool:
-    """Whether two of the half-open ranges share a token."""
-    ordered = ranges[np.argsort(ranges[:, 0], kind="stable")]
-    return bool((np.maximum.accumulate(ordered[:, 1])[:-1] > ordered[1:, 0]).any())
 
 
 class Ffa(Kernel):
@@ -56,27 +45,6 @@ class Ffa(Kernel):
         return Yes() if isinstance(mask, Mask) else No("takes masks made of bands, not block patterns")
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        from longca.kernels.backends._ffa import SliceAttention
+
         return SliceAttention(band_mask(mask), case)
-
-
-class SliceAttention(AutogradAttention):
-    def __init__(self, mask: Mask, case: Case) -> None:
-        from magi_attention.api import flex_flash_attn_func
-
-        from longca.kernels.lower import upload
-
-        slices = mask.slices()
-        self.call: Any = flex_flash_attn_func
-        self.slices = tuple(upload(part, case.device) for part in slices)
-        self.options = {
-            "softmax_scale": case.softmax_scale,
-            "deterministic": case.deterministic,
-            # where no query is in two slices, no results have to be added up: the library is faster when told
-            "disable_fwd_atomic_reduction": not overlap(slices.q_ranges),
-        }
-        self.blind = BlindRows(mask, case.device)
-
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        out_LHD, statistics = self.call(q_LHD, k_LHD, v_LHD, *self.slices, **self.options)
-        lse_LH: torch.Tensor = getattr(statistics, "lse", statistics)  # releases before 1.1 return the tensor itself
-        return self.blind.in_graph(out_LHD, lse_LH.detach().t())

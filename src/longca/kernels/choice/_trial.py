@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import torch
 
@@ -25,11 +26,10 @@ from longca.kernels.choice._clocks import Clock, clock_for
 from longca.kernels.choice._pair import PairAttention, backward_case, forward_case
 from longca.kernels.choice.candidates import Candidates
 from longca.kernels.choice.choice import TIE, Choice, Option, fastest
+from longca.kernels.functional import run_backward, run_forward
 from longca.kernels.inputs import Inputs, in_layout, make
 from longca.masks import AnyMask
 from longca.text import say, short
-
-__all__ = ["clock_for", "run_trial"]
 
 BUDGET_S = {"cpu": 0.5, "cuda": 20.0}  # of a pass, after which no further kernel is prepared: on a GPU kernels compile for seconds
 WARMUP_S = {"cpu": 0.0, "cuda": 0.3}  # a GPU that rested runs faster at first
@@ -55,14 +55,11 @@ class Entrant:
     def ms(self) -> float:
         return statistics.median(self.samples) if self.samples else 0.0
 
-    def option(self) -> Option:
-        return Option(self.kernel.label, self.ms if self.samples else None)
 
-
-def run_trial(among: Candidates, mask: AnyMask, case: Case, clock: Clock) -> Choice:
+def run_trial(among: Candidates, mask: AnyMask, case: Case) -> Choice:
     """Returns the choice; raises Refused where no kernel runs, and torch's error where there is no memory for the inputs."""
     with torch.inference_mode(False):
-        return Trial(mask, case, clock).choice(among)
+        return Trial(mask, case, clock_for(case.device)).choice(among)
 
 
 class Trial:
@@ -109,7 +106,8 @@ class Trial:
         return first, second
 
     def _options(self, pass_: str, entrants: Sequence[Entrant]) -> list[Option]:
-        return [entrant.option() for entrant in sorted(entrants, key=lambda entrant: entrant.ms)] + self.failures[pass_]
+        ordered = sorted(entrants, key=lambda entrant: entrant.ms)
+        return [Option(entrant.kernel.label, entrant.ms if entrant.samples else None) for entrant in ordered] + self.failures[pass_]
 
     def _entrants(self, pass_: str, makers: Sequence[tuple[Kernel, Maker]]) -> list[Entrant]:
         """Returns the kernels that run, with samples; notes why others do not: they refuse or fail now, are wrong, or the time is over."""
@@ -146,14 +144,14 @@ class Trial:
     def _forward(self, kernel: Kernel) -> Entrant:
         inputs = _ordered(self.inputs, kernel)
         attention = kernel.prepare(self.mask, forward_case(self.case))
-        return self._entrant(kernel, lambda: forward(attention, inputs), torch.no_grad())
+        return self._entrant(kernel, lambda: run_forward(attention, *inputs[:3], inputs.sinks), torch.no_grad())
 
     def _backward(self, kernel: Kernel, ahead: str, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> Entrant:
         """Returns a backward that starts from the out and lse of the chosen forward."""
         same = kernel.label == ahead
         attention = kernel.prepare(self.mask, self.case if same else backward_case(self.case))
         paired = attention if same else PairAttention(attention, attention, kernel.layout)
-        return self._entrant(kernel, lambda: backward(paired, inputs, out, lse), torch.no_grad())
+        return self._entrant(kernel, lambda: run_backward(paired, *_backward_tensors(inputs, out, lse)), torch.no_grad())
 
     def _whole(self, kernel: Kernel) -> Entrant:
         """Returns the forward of a kernel that runs both passes itself; it keeps a graph for the backward."""
@@ -163,7 +161,7 @@ class Trial:
         attention, kept = kernel.prepare(self.mask, self.case), list[Forward]()
 
         def ahead() -> Tensors:
-            kept[:] = [forward(attention, inputs)]
+            kept[:] = [run_forward(attention, *inputs[:3], inputs.sinks)]
             return kept[0]
 
         entrant = self._entrant(kernel, ahead, torch.enable_grad())
@@ -172,7 +170,7 @@ class Trial:
 
     def _whole_backward(self, kernel: Kernel) -> Entrant:
         attention, inputs, kept = self.graphs[kernel.label]
-        return self._entrant(kernel, lambda: backward(attention, inputs, *kept[0]), torch.enable_grad())
+        return self._entrant(kernel, lambda: run_backward(attention, *_backward_tensors(inputs, *kept[0])), torch.enable_grad())
 
     def _entrant(self, kernel: Kernel, call: Callable[[], Tensors], grad: AbstractContextManager[object]) -> Entrant:
         def run() -> Tensors:
@@ -211,16 +209,9 @@ def _fastest(entrants: Sequence[Entrant], cost: Callable[[Kernel], object]) -> E
     return fastest(entrants, lambda entrant: entrant.ms, lambda entrant: cost(entrant.kernel)) if entrants else None
 
 
-def forward(attention: Attention, inputs: Inputs) -> Forward:
-    q, k, v, _ = inputs
-    return attention.forward(q, k, v) if inputs.sinks is None else attention.forward_with_sinks(q, k, v, inputs.sinks)
-
-
-def backward(attention: Attention, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> Tensors:
+def _backward_tensors(inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> tuple[Any, ...]:
     q, k, v, dout = inputs
-    if inputs.sinks is None:
-        return attention.backward(dout, q, k, v, out, lse)
-    return attention.backward_with_sinks(dout, q, k, v, out, lse, inputs.sinks)
+    return dout, q, k, v, out, lse, inputs.sinks
 
 
 def _ordered(inputs: Inputs, kernel: Kernel) -> Inputs:

@@ -153,10 +153,10 @@ def forget() -> None:
 def _tried(asked: Contest, mask: AnyMask, case: Case, without: Collection[str]) -> Choice:
     import torch
 
-    from longca.kernels.choice._trial import clock_for, run_trial
+    from longca.kernels.choice._trial import run_trial
 
     try:
-        return run_trial(asked.entrants, mask, case, clock_for(case.device))
+        return run_trial(asked.entrants, mask, case)
     except torch.OutOfMemoryError:
         return without_trial(asked, case, "memory")
     except Refused:  # every entrant failed; others may have been left out

@@ -26,14 +26,14 @@ SHIPPED = Path(__file__).parent / "measured.json.gz"
 CACHE = "LONGCA_CACHE"  # the environment variable that moves the user's cache folder
 
 
-class Standing(msgspec.Struct, frozen=True, array_like=True):
+class KernelRatio(msgspec.Struct, frozen=True, array_like=True):
     """One kernel in one pass: its time over that of the fastest, and the versions that it was measured with ("": not recorded)."""
 
     slower: float
     versions: list[str]
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class ClassRecords(msgspec.Struct, frozen=True, array_like=True):
     """The records of one class and pass on one device; `points` are the masks and lengths that they are of."""
 
     device: str
@@ -47,12 +47,12 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     sinks: bool
     points: int = 1
     journals: list[str] = []
-    kernels: dict[str, Standing] = {}
+    kernels: dict[str, KernelRatio] = {}
 
 
 @cache
-def shipped() -> list[Entry]:
-    return msgspec.json.decode(gzip.decompress(SHIPPED.read_bytes()), type=list[Entry])
+def shipped() -> list[ClassRecords]:
+    return msgspec.json.decode(gzip.decompress(SHIPPED.read_bytes()), type=list[ClassRecords])
 
 
 def tuned_folder() -> Path:
@@ -66,7 +66,7 @@ def tuned_file() -> Path:
     return tuned_folder() / "choices.json"
 
 
-def tuned() -> list[Entry]:
+def tuned() -> list[ClassRecords]:
     """Returns the entries of `longca tune`; none where there is no file that can be read."""
     try:
         return _decoded(tuned_file().read_bytes())
@@ -75,9 +75,9 @@ def tuned() -> list[Entry]:
 
 
 @cache
-def _decoded(contents: bytes) -> list[Entry]:
+def _decoded(contents: bytes) -> list[ClassRecords]:
     try:
-        return msgspec.json.decode(contents, type=list[Entry])
+        return msgspec.json.decode(contents, type=list[ClassRecords])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return []
 
@@ -108,7 +108,7 @@ class Evidence:
     """The entries of one pass that are of a class or near it, nearest first. `tuned` says that the first is of the class itself and was
     measured by `longca tune`."""
 
-    entries: Sequence[Entry] = ()
+    entries: Sequence[ClassRecords] = ()
     tuned: bool = False
 
     def slower(self, label: str) -> float | None:
@@ -131,13 +131,13 @@ def evidence(device: str, wanted: ShapeClass, pass_: str) -> Evidence:
     return Evidence(near, bool(near) and near[0] in own and _distance(near[0], wanted) == 0)
 
 
-def _is_alike(entry: Entry, wanted: ShapeClass) -> bool:
+def _is_alike(entry: ClassRecords, wanted: ShapeClass) -> bool:
     same_kind = entry.mask.partition(", 1/")[0] == wanted.mask.partition(", 1/")[0]
     shape = entry.head_dim, entry.dtype, entry.softcap, entry.sinks
     return same_kind and shape == (wanted.head_dim, wanted.dtype, wanted.softcap, wanted.sinks)
 
 
-def _distance(entry: Entry, wanted: ShapeClass) -> float:
+def _distance(entry: ClassRecords, wanted: ShapeClass) -> float:
     """Returns how many doublings of length, density and query heads per KV head are between them."""
     density = abs(_halvings(entry.mask) - _halvings(wanted.mask))
     heads = abs(math.log2(_group(entry.heads) / _group(wanted.heads))) + 0.5 * (entry.heads != wanted.heads)

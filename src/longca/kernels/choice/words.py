@@ -13,7 +13,7 @@ from longca.text import format_lead, format_size, plural
 
 if TYPE_CHECKING:
     from longca.kernels.choice.chooser import Contest
-    from longca.kernels.choice.records import Entry
+    from longca.kernels.choice.records import ClassRecords
 
 OBSTACLES: dict[Obstacle, str] = {
     "deterministic": "the choice must not depend on a clock where determinism is asked for",
@@ -61,7 +61,7 @@ def _lead(asked: Contest, pass_: str, label: str) -> str:
     return f"{_described(known.entries[0], known.tuned)}: {ahead}"
 
 
-def _described(entry: Entry, tuned: bool) -> str:
+def _described(entry: ClassRecords, tuned: bool) -> str:
     kind = entry.mask.replace(", 1/", ", density near 1/")
     source = f"`longca tune` on {entry.device}" if tuned else f"records of {entry.device}"
     return f"{source}, {kind}, about {format_size(entry.seqlen)} tokens, {entry.heads} heads of {entry.head_dim}"

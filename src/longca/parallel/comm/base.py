@@ -1,7 +1,7 @@
 """Comm: the small set of transfers that every method is written with.
 
 Posting and waiting are separate, every call brings the buffers it receives into, and buffers come from `empty`; so a program says
-everything a recorder needs to know about it. Messages between two ranks of one Comm arrive in the order they were posted.
+everything a recorder needs to know about it. Messages between two ranks arrive in the order in which they were posted on a channel.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import torch
 
@@ -18,6 +18,9 @@ from longca.masks import AnyMask, Mask
 T = TypeVar("T")
 Message = tuple[int, torch.Tensor]  # a rank of this Comm, and what it gets or where its message goes: contiguous
 Operation = Literal["exchange", "all_to_all", "all_gather", "reduce_scatter"]
+# Messages of different channels do not wait for each other. Relays are also the keys that go from window to window.
+Channel = Literal["keys", "gradients", "relays", "relayed gradients"]
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
 
 
 @dataclass
@@ -111,8 +114,16 @@ class Comm(ABC):
         """Starts these messages, none of which is to this rank itself."""
 
     @abstractmethod
-    def sub(self, ranks: Sequence[int], label: str = "") -> Comm:
-        """Returns a Comm of some of these ranks, which include this one. Messages keep their order only among Comms with the same label."""
+    def sub(self, ranks: Sequence[int], channel: Channel = "keys") -> Comm:
+        """Returns some of these ranks, which include this one, as a Comm whose messages travel through a channel of the whole group.
+
+        All that share a channel share its order: two ranks post what they send each other in the same order, whatever Comm it is posted on.
+        """
+
+    def subgroup(self, ranks: Sequence[int]) -> Comm:
+        """Returns a Comm of some of these ranks, which include this one, that has the backend's own collectives. Its members make it
+        together."""
+        return self.sub(ranks)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, what: str = "") -> torch.Tensor:
         """Returns an uninitialised buffer. `what` names its purpose for recorders."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from longca.errors import LongcaError
-from longca.parallel.comm.base import Comm, Message, Operation, Traffic, Transfer
+from longca.parallel.comm.base import Channel, Comm, Message, Operation, Traffic, Transfer
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Half:
 
 
 @dataclass
-class Channel:
+class Line:
     """The messages from one rank to another that wait for their other half: all sends, or all receives."""
 
     sends: deque[Half] = field(default_factory=deque)
@@ -47,7 +47,7 @@ class World:
     def __init__(self, size: int, device: str | torch.device = "cpu") -> None:
         self.size, self.device = size, torch.device(device)
         self.changed = threading.Condition()
-        self.channels: dict[tuple[str, int, int], Channel] = {}
+        self.lines: dict[tuple[Channel, int, int], Line] = {}
         self.waiting: dict[int, list[Half]] = {}
         self.finished: set[int] = set()
         self.failure: BaseException | None = None
@@ -95,10 +95,10 @@ class World:
             self.finished.add(rank)
             self._look_for_deadlock()
 
-    def post(self, key: tuple[str, int, int], half: Half, sends: bool) -> None:
+    def post(self, key: tuple[Channel, int, int], half: Half, sends: bool) -> None:
         with self.changed:
-            channel = self.channels.setdefault(key, Channel())
-            own, others = (channel.sends, channel.receives) if sends else (channel.receives, channel.sends)
+            line = self.lines.setdefault(key, Line())
+            own, others = (line.sends, line.receives) if sends else (line.receives, line.sends)
             if not others:
                 own.append(half)
                 return
@@ -146,17 +146,16 @@ class World:
 
 
 class LocalComm(Comm):
-    def __init__(self, world: World, members: Sequence[int], rank: int, label: str = "", traffic: Traffic | None = None) -> None:
+    def __init__(self, world: World, members: Sequence[int], rank: int, channel: Channel = "keys", traffic: Traffic | None = None) -> None:
         super().__init__(members, rank, world.device, traffic or Traffic())
-        self.world, self.label = world, label
+        self.world, self.channel = world, channel
 
-    def sub(self, ranks: Sequence[int], label: str = "") -> LocalComm:
+    def sub(self, ranks: Sequence[int], channel: Channel = "keys") -> LocalComm:
         members = [self.members[rank] for rank in ranks]
-        return LocalComm(self.world, members, members.index(self.members[self.rank]), label, self.traffic)
+        return LocalComm(self.world, members, members.index(self.members[self.rank]), channel, self.traffic)
 
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
         me = self.members[self.rank]
-        group = f"{self.label}:{self.members}"
         on_gpu = self.device.type == "cuda"
         now = torch.cuda.current_stream(self.device).record_event() if on_gpu else None
         halves = []
@@ -165,5 +164,5 @@ class LocalComm(Comm):
                 other = self.members[rank]
                 text = f"rank {me} {'sends to' if is_send else 'receives from'} rank {other} ({operation})"
                 halves.append(Half(text, tensor, now))
-                self.world.post((group, *((me, other) if is_send else (other, me))), halves[-1], is_send)
+                self.world.post((self.channel, *((me, other) if is_send else (other, me))), halves[-1], is_send)
         return Transfer(lambda: self.world.wait(me, halves))

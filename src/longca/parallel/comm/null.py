@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from longca.parallel.comm.base import Comm, Message, Operation, Traffic, Transfer
+from longca.parallel.comm.base import Channel, Comm, Message, Operation, Traffic, Transfer
 
 
 class NullComm(Comm):
@@ -16,7 +16,7 @@ class NullComm(Comm):
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
         return Transfer()
 
-    def sub(self, ranks: Sequence[int], label: str = "") -> NullComm:
+    def sub(self, ranks: Sequence[int], channel: Channel = "keys") -> NullComm:
         members = [self.members[rank] for rank in ranks]
         group = NullComm(members.index(self.members[self.rank]), len(members), self.device, members)
         group.traffic = self.traffic

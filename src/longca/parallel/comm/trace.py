@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal, cast
 
 import msgspec
 import torch
 
-from longca.parallel.comm.base import AttentionCall, Comm, Message, Operation, T, Traffic, Transfer, by_rank, size_of
+from longca.parallel.comm.base import AttentionCall, Channel, Comm, Message, Operation, T, Traffic, Transfer, by_rank, size_of
 from longca.parallel.comm.shapes import META, Shape
 
 Kind = Literal["post", "wait", "attention", "memory"]
@@ -87,11 +86,6 @@ class Recording:
         return self.peak
 
 
-@lru_cache(maxsize=1024)
-def channel_name(label: str, members: tuple[int, ...]) -> str:
-    return f"{label or 'all'}:{','.join(map(str, members))}"
-
-
 class TraceComm(Comm):
     """`own_collectives`: collectives are recorded as NCCL does them, without buffers for the parts of a sum that it adds."""
 
@@ -103,13 +97,13 @@ class TraceComm(Comm):
         size: int,
         members: Sequence[int] = (),
         recording: Recording | None = None,
-        label: str = "",
+        channel: str = "keys",
         own_collectives: bool = False,
     ) -> None:
         super().__init__(members or range(size), rank, META, Traffic())
         self.own_collectives = own_collectives
         self.recording = recording or Recording()
-        self.channel = channel_name(label, self.members)
+        self.channel = channel
 
     @property
     def events(self) -> list[Event]:
@@ -141,10 +135,16 @@ class TraceComm(Comm):
         sends = [(rank, part) for rank, part in by_rank(parts) if rank != self.rank]
         return self.exchange(sends, [(rank, total) for rank, _ in sends[:: len(totals)] for total in totals], "reduce_scatter")
 
-    def sub(self, ranks: Sequence[int], label: str = "") -> TraceComm:
+    def sub(self, ranks: Sequence[int], channel: Channel = "keys") -> TraceComm:
+        return self._some(ranks, channel, self.own_collectives and len(ranks) == self.size)
+
+    def subgroup(self, ranks: Sequence[int]) -> TraceComm:
+        return self._some(ranks, "subgroup", self.own_collectives)
+
+    def _some(self, ranks: Sequence[int], channel: str, own_collectives: bool) -> TraceComm:
         members = tuple(self.members[rank] for rank in ranks)
         rank = members.index(self.members[self.rank])
-        group = TraceComm(rank, len(members), members, self.recording, label, self.own_collectives)
+        group = TraceComm(rank, len(members), members, self.recording, channel, own_collectives)
         group.traffic = self.traffic
         return group
 

@@ -44,7 +44,7 @@ class HybridDcp(Method):
         programs: list[Program] = []
         for group in groups_of(plan.mask, plan.ranks):
             if comm.rank in group.ranks and group.size > 1:
-                programs.append(Ring(kernel, comm.sub(group.ranks, "group"), plan.mask, group.shards, heads))
+                programs.append(Ring(kernel, comm.sub(group.ranks), plan.mask, group.shards, heads))
             elif comm.rank in group.ranks:
                 programs.append(Local(kernel, plan.mask, group.shards[0], heads))
         return programs[0] if len(programs) == 1 else InTurn(programs, kernel, comm, plan.rows(comm.rank), heads)

@@ -34,8 +34,8 @@ class Usp(Method):
         grid, split = plan.grid, HeadSplit.of(plan.case, plan.grid.heads)
         place, group = grid.head_position(comm.rank), grid.head_group(comm.rank)
         kernel = plan.local_kernel(comm, split.case(plan.case, place))
-        around = comm.sub(grid.ring_group(comm.rank), "ring")
+        around = comm.sub(grid.ring_group(comm.rank))
         ring = DoubleRing(kernel, around, plan.mask, rings_of(plan.shards, grid)[0], split.queries[place], grid.windows)
         if grid.heads == 1:
             return ring
-        return Heads(ring, kernel, comm.sub(group, "heads"), split, [count(plan.shards[rank]) for rank in group])
+        return Heads(ring, kernel, comm.sub(group), split, [count(plan.shards[rank]) for rank in group])

@@ -70,7 +70,7 @@ class GroupCast(Program):
     def _stage(self, route: Route, rows: Mask, joined_with_own: bool = False) -> Stage:
         held, hops = [self.rows], list[Hop]()
         for leg in route:
-            hops.append(Hop(leg, held, self.comm.rank, self._channels(leg.label)))
+            hops.append(Hop(leg, held, self.comm.rank, self._channels(leg.in_node)))
             held = hops[-1].landing
         if joined_with_own:
             held = [self.rows, *held]
@@ -83,11 +83,11 @@ class GroupCast(Program):
             order, back = (torch.from_numpy(index).to(self.comm.device) for index in (np.argsort(place, kind="stable"), place))
         return Stage(self.kernel.over(seen), row_slices(seen), hops, order, back, count(self.rows) if joined_with_own else 0)
 
-    def _channels(self, label: str) -> Channels:
-        """Those of all ranks, or with a label those of this node."""
-        if not label:
+    def _channels(self, in_node: bool) -> Channels:
+        """Those of all ranks, or those of this node: what nodes exchange does not wait for it."""
+        if not in_node:
             return Channels(self.comm, self.comm.sub(range(self.comm.size), "gradients"))
-        return Channels(self.comm.sub(self.node, label), self.comm.sub(self.node, f"{label} gradients"), self.node[0])
+        return Channels(self.comm.sub(self.node, "relays"), self.comm.sub(self.node, "relayed gradients"), self.node[0])
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None

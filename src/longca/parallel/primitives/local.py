@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -39,6 +40,7 @@ class LocalKernel:
         self.chosen = registry.choices(label)[0]  # all kernels that the label may stand for have its layout and workspace
         self.layout: Layout = self.chosen.layout
         self._prepared: dict[tuple[str, Case], Prepared] = {}
+        self.prepare_s = 0.0  # that the kernel took for all masks, compilation included
 
     @property
     def backward_kinds(self) -> set[BackwardKind]:
@@ -82,7 +84,9 @@ class LocalKernel:
         case = replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
         key = (mask.digest, case)
         if key not in self._prepared:
+            start = time.perf_counter()
             chosen, attention = registry.prepare(registry.choose(self.label, mask, case), mask, case)
+            self.prepare_s += time.perf_counter() - start
             self._prepared[key] = Prepared(chosen.layout, attention, chosen.backward)
         return self._prepared[key]
 

@@ -65,8 +65,7 @@ class DoubleRing(Program):
         self.visits = rounds_of(mask, rows_of, shards, windows).visits(comm.rank)
         self.pieces = kernel.over_shards(mask, rows_of, comm.rank, shards, [visit.owner for visit in self.visits])
         everybody = range(comm.size)
-        self.inside, self.gradients = comm.sub(everybody, "keys"), comm.sub(everybody, "gradients")
-        self.between = comm.sub(everybody, "windows") if windows > 1 else self.inside
+        self.inside, self.between, self.gradients = comm, comm.sub(everybody, "relays"), comm.sub(everybody, "gradients")
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None

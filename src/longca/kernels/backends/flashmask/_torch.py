@@ -9,7 +9,7 @@ import torch
 
 from longca.kernels.base import Attention, Case
 from longca.kernels.lower import upload
-from longca.kernels.shared import BlindRows, band_mask
+from longca.kernels.shared import band_mask
 from longca.masks import BlockMask
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class OperatorAttention(Attention):
             "window_size_right": -1,
             "softcap": 0.0,
         }
-        self.blind: BlindRows | None = None
         if isinstance(mask, BlockMask):
             hides_nothing = torch.tensor([mask.seqlen_q, 0], dtype=torch.int32, device=case.device)
             rows = hides_nothing.expand(1, mask.heads, mask.seqlen_k, 2).contiguous()
@@ -50,17 +49,14 @@ class OperatorAttention(Attention):
             columns = band_mask(mask).column_intervals()
             rows = upload(columns.rows, case.device)[None, None]
             self.options |= {"is_causal": columns.causal, "startend_row_indices": rows, "block_mask": None}
-            self.blind = BlindRows(band_mask(mask), case.device)
 
     def forward(self, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v = (x.contiguous()[None] for x in (q_LHD, k_LHD, v_LHD))
         out, lse = self.operators.fwd(q=q, k=k, v=v, **self.options)
-        return self.blind.after_forward(out[0], lse[0]) if self.blind else (out[0], lse[0])
+        return out[0], lse[0]
 
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         assert lse_HL is not None
-        if self.blind:
-            dout_LHD, lse_HL = self.blind.before_backward(dout_LHD, lse_HL)
         names = ("dout", "q", "k", "v", "out", "softmax_lse")
         tensors = (dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL)
         given = {name: x.contiguous()[None] for name, x in zip(names, tensors, strict=True)}

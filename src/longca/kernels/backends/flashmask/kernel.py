@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes, refuse_shapes
 from longca.kernels.block_lists import first_refusal, refuse_blind_rows, refuse_pattern
 from longca.kernels.shared import band_mask, refuse_columns, refuse_other_scales
-from longca.masks import BlockMask
+from longca.masks import BlockMask, Mask
 
 if TYPE_CHECKING:
     from longca.masks import AnyMask
@@ -33,7 +35,7 @@ class Flashmask(Kernel):
             self.install = "build the package flashmask from the source of FlashMask's port for torch; pip finds another package"
             self.capability = self.most_capability = (9, 0)
             self.preference = Preference(cuda=51)
-            self.tested = "H200 (built from its source, from a plugin with the same calls)"
+            self.tested = "H200 (3.0.0b1, built from its source)"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         return self._supports_paddle(mask, case) if self.variant == "paddle" else self._supports_torch(mask, case)
@@ -43,7 +45,7 @@ class Flashmask(Kernel):
         if shapes is None and case.deterministic and case.backward and case.head_dim == 256:
             return No("has no deterministic backward for head size 256")
         if not isinstance(mask, BlockMask):
-            return first_refusal(shapes, refuse_columns(mask))
+            return first_refusal(shapes, refuse_columns(mask), refuse_rows_without_keys(mask))
         patterns = first_refusal(shapes, refuse_pattern(mask, case, (BLOCK,)), refuse_blind_rows(mask), otherwise=Yes("lowered"))
         if isinstance(patterns, No):
             return patterns
@@ -67,3 +69,11 @@ class Flashmask(Kernel):
         from longca.kernels.backends.flashmask._torch import OperatorAttention
 
         return OperatorAttention(mask, case)
+
+
+def refuse_rows_without_keys(mask: Mask) -> No | None:
+    """Returns a refusal where a row sees nothing: the port for torch does not return then."""
+    rows = np.zeros(mask.seqlen_q + 1, np.int64)
+    np.add.at(rows, mask.bands.q0, 1)
+    np.add.at(rows, mask.bands.q1, -1)
+    return None if rows.cumsum()[:-1].all() else No("hangs on rows without visible keys, so it needs rows that all see a key")

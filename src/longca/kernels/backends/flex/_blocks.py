@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
 
+from longca.kernels.backends.flex._settings import ChangedSettings
 from longca.kernels.base import Case
 from longca.kernels.block_lists import block_size, tile_lists
 from longca.masks import BlockMask
@@ -16,39 +18,20 @@ LEAST = 64  # blocks below it are narrower than FlexAttention's own tiles, and g
 FORWARD_TILE = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64, "fwd_num_warps": 4, "fwd_num_stages": 3}
 
 
-class TilesOf64:
-    """Kernels compiled inside this context, by any thread, have a backward whose tiles fit into blocks of 64.
+@cache
+def tiles_of_64() -> ChangedSettings:
+    """Returns a context in which kernels are compiled, by any thread, with a backward whose tiles fit into blocks of 64.
 
     The one configuration that torch takes without tuning does not fit, and no option of the call changes that; tuning takes minutes per
     length. Autograd may compile the backward in a thread of its own, so the choice is one for the process.
     """
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.template_heuristics.triton import FlexBwDConfig
 
-    _inside: ClassVar[int] = 0
-    _installed: ClassVar[bool] = False
+    def configurations(self: Any, head_dim: int, dtype: torch.dtype, device_type: str | None = "cuda") -> list[Any]:
+        return [FlexBwDConfig(64, 64, 64, 64, 3 if head_dim <= 128 else 2, 4)]
 
-    def __enter__(self) -> None:
-        TilesOf64._install()
-        TilesOf64._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        TilesOf64._inside -= 1
-
-    @classmethod
-    def _install(cls) -> None:
-        from torch._inductor.choices import InductorChoices
-        from torch._inductor.template_heuristics.triton import FlexBwDConfig
-
-        if cls._installed:
-            return
-        original = InductorChoices.get_flex_attention_bwd_configs
-
-        def configurations(self: Any, head_dim: int, dtype: torch.dtype, device_type: str | None = "cuda") -> list[Any]:
-            if cls._inside:
-                return [FlexBwDConfig(64, 64, 64, 64, 3 if head_dim <= 128 else 2, 4)]
-            return original(self, head_dim, dtype, device_type)
-
-        InductorChoices.get_flex_attention_bwd_configs = configurations  # type: ignore[method-assign]
-        cls._installed = True
+    return ChangedSettings({InductorChoices: {"get_flex_attention_bwd_configs": configurations}})
 
 
 def own_block(mask: BlockMask) -> int:

@@ -1,36 +1,24 @@
-"""FlexAttention, compiled. Its block mask is made from bands or blocks without a dense mask; all band masks share one compilation.
-
-A fallback to eager mode, or compiling in every call, would make its times wrong; both are errors here.
-"""
+"""FlexAttention, compiled. Its block mask is made from bands or blocks without a dense mask; all band masks share one compilation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from longca.errors import LongcaError
-from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Preference, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes, refuse_shapes
 from longca.kernels.block_lists import first_refusal, refuse_pattern
 from longca.kernels.shared import refuse_intervals
-from longca.masks import AnyMask, BlockMask
+from longca.masks import BlockMask
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from longca.kernels.base import Gradients, GradientsWithSinks
+    from longca.masks import AnyMask
 
 BLOCK = 128
-MOST_COMPILATIONS = 64  # shapes in one process; more would mean that something recompiles for every call
 
 
 class FlexKernel(Kernel):
     name = "flex"
     about = "torch FlexAttention, compiled, block mask from bands"
-    devices = ("cpu", "cuda")
+    devices: tuple[str, ...] = ("cpu", "cuda")
     backward = "autograd"
     takes_softcap = True
     sinks = "after"
@@ -48,112 +36,14 @@ class FlexKernel(Kernel):
         source = "blocks" if isinstance(mask, BlockMask) else "bands"
         patterns = refuse_pattern(mask, case, on_top="any") if isinstance(mask, BlockMask) else refuse_intervals(mask)
         yes = Yes("lowered", f"block mask from {source}")
-        return first_refusal(refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)), patterns, self._lengths(mask), otherwise=yes)
-
-    def _lengths(self, mask: AnyMask) -> No | None:
-        return No("needs at least one visible pair") if mask.area == 0 else None
+        empty = No("needs at least one visible pair") if mask.area == 0 else None
+        return first_refusal(refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)), patterns, empty, otherwise=yes)
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        from longca.kernels.backends.flex._attention import FlexAttention
+
         self.gives_lse = self.lse_in(case)
-        return _Flex(mask, case)
+        return FlexAttention(mask, case)
 
     def lse_in(self, case: Case) -> bool:
         return case.device != "cpu"  # the compiled CPU kernel has none
-
-
-class _Flex(AutogradAttention):
-    def __init__(self, mask: AnyMask, case: Case) -> None:
-        self.options: dict[str, Any] = {}
-        self.compiling: AbstractContextManager[None] = nullcontext()
-        if isinstance(mask, BlockMask):
-            from longca.kernels.backends.flex import _blocks
-
-            self.block_mask = _blocks.block_mask(mask, case)
-            if case.device == "cuda" and _blocks.own_block(mask) % BLOCK > 0:
-                self.options, self.compiling = {"kernel_options": _blocks.FORWARD_TILE}, _blocks.TilesOf64()
-        else:
-            self.block_mask = mask.block_mask(case.device, BLOCK)
-        self.with_lse = case.device != "cpu"
-        self.options |= dict(scale=case.softmax_scale, enable_gqa=case.group > 1, return_lse=self.with_lse)
-        if case.softcap:
-            self.options["score_mod"] = softcap_function(case.softcap)
-
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        q, k, v = (x.transpose(0, 1)[None] for x in (q_LHD, k_LHD, v_LHD))
-        with self.compiling:
-            result = _compiled()(q, k, v, block_mask=self.block_mask, **self.options)
-        out, lse = result if self.with_lse else (result, None)
-        return out[0].transpose(0, 1), None if lse is None else lse[0]
-
-    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
-        with self.compiling:  # torch may put off compiling the backward until now
-            return super().backward(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL)
-
-    def backward_with_sinks(
-        self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None, sinks_H: Tensor
-    ) -> GradientsWithSinks:
-        with self.compiling:
-            return super().backward_with_sinks(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL, sinks_H)
-
-
-class ChangedSettings:
-    """Changes settings of torch while any thread is inside: a user's own compiled model has other ones."""
-
-    def __init__(self, settings: dict[Any, dict[str, Any]]) -> None:
-        self._settings, self._lock, self._inside = settings, Lock(), 0
-        self._before: dict[Any, dict[str, Any]] = {}
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = {module: {name: getattr(module, name) for name in values} for module, values in self._settings.items()}
-                self._write(self._settings)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._write(self._before)
-
-    def _write(self, settings: dict[Any, dict[str, Any]]) -> None:
-        for module, values in settings.items():
-            for name, value in values.items():
-                setattr(module, name, value)
-
-
-@cache
-def _compiled() -> Callable[..., Any]:
-    import torch
-    from torch.nn.attention.flex_attention import flex_attention
-
-    settings: dict[Any, dict[str, Any]] = {
-        torch._dynamo.config: {
-            "cache_size_limit": MOST_COMPILATIONS,
-            "accumulated_cache_size_limit": MOST_COMPILATIONS,
-            "fail_on_recompile_limit_hit": True,  # instead of running in eager mode silently
-        },
-        torch._functorch.config: {"donated_buffer": False},  # the graph is kept, so that backward can be timed alone
-    }
-    during_call = ChangedSettings(settings)
-    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
-
-    def call(*args: Any, **options: Any) -> Any:
-        try:
-            with during_call:
-                return compiled(*args, **options)
-        except torch._dynamo.exc.FailOnRecompileLimitHit as error:
-            raise LongcaError(f"flex was compiled {MOST_COMPILATIONS} times in one process and would now run uncompiled.") from error
-
-    return call
-
-
-@cache
-def softcap_function(softcap: float) -> Callable[..., torch.Tensor]:
-    """Returns FlexAttention's score_mod: softcap * tanh(score / softcap), for scores that are scaled already."""
-    import torch
-
-    def cap(score: Any, batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
-        return softcap * torch.tanh(score / softcap)
-
-    return cap

@@ -1,0 +1,1 @@
+"""An own forward in Helion, PyTorch's language for kernels."""

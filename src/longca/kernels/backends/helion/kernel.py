@@ -1,0 +1,39 @@
+"""`helion`: a forward for all band masks, written in Helion. Its package has no attention of its own, only an example; as there, all keys
+that a tile of queries may see are visited, and every tile is masked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.block_lists import first_refusal
+from longca.kernels.shared import band_mask, refuse_intervals
+from longca.masks import Mask
+
+if TYPE_CHECKING:
+    from longca.masks import AnyMask
+
+
+class Helion(Kernel):
+    name = "helion"
+    about = "an own forward for band masks in Helion, with one configuration (not tuned)"
+    needs = "helion"
+    modules = ("helion",)
+    dtypes = ("bf16", "fp16")
+    head_dims = (64, 128)
+    backward = "none"
+
+    def __init__(self, variant: str = "") -> None:
+        super().__init__(variant)
+        self.layout = "HLD"
+
+    def supports(self, mask: AnyMask, case: Case) -> Answer:
+        if not isinstance(mask, Mask):
+            return No("takes masks made of bands, not block patterns")
+        shapes = refuse_shapes(case, dtypes=self.dtypes, dims=self.head_dims)
+        return first_refusal(shapes, refuse_intervals(mask), otherwise=Yes("lowered"))
+
+    def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        from longca.kernels.backends.helion._bands import HelionAttention
+
+        return HelionAttention(band_mask(mask), case)

@@ -1,0 +1,1 @@
+"""An own forward in TileLang."""

@@ -1,0 +1,112 @@
+"""Compilers beside a worker, with children that do nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from longca.bench.one_device import ahead
+from longca.bench.one_device.ahead import Compilers, number_of_compilers
+from longca.bench.plan.cells import make_cells, plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
+from longca.processes.lost import ChildLost
+
+SUITE = Suite(kernels=("torch",), masks=("causal", "full"), seqlens=("16", "17", "18", "64K"), heads=("2:1",), head_dims=("8",))
+
+
+class IdleChild:
+    """Notes what it is told; a job takes until `finish`."""
+
+    def __init__(self) -> None:
+        self.busy, self.breaks, self.said = False, False, list[Any]()
+
+    def step(self, wait_s: float) -> list[Any]:
+        if self.breaks:
+            raise ChildLost("error", "it broke")
+        return []
+
+    def send(self, job: Any, phase: str) -> None:
+        assert job["compile_only"]
+        self.busy = True
+        problem = job["cells"][0]["problem"]
+        self.said.append((problem["mask"], problem["seqlen"]))
+
+    def pause(self) -> None:
+        self.said.append("pause")
+
+    def resume(self) -> None:
+        self.said.append("resume")
+
+    def end(self) -> None:
+        self.said.append("end")
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def children() -> list[IdleChild]:
+    return []
+
+
+def compilers(children: list[IdleChild], jobs: list[Job], number: int = 1) -> Compilers:
+    def start() -> Any:
+        children.append(IdleChild())
+        return children[-1]
+
+    return Compilers(jobs, start, number)
+
+
+@pytest.fixture
+def jobs() -> list[Job]:
+    return make_jobs(plan(make_cells(SUITE, ["torch"], "cpu"), "a CPU", {"torch": {}}))
+
+
+def finish_all(beside: Compilers, child: IdleChild) -> list[Any]:
+    """What the child is told until it is ended."""
+    while "end" not in child.said:
+        child.busy = False
+        beside.enter("build")
+    return child.said
+
+
+def test_jobs_of_usual_lengths_are_compiled_in_order(children: list[IdleChild], jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "QUICK_S", 0.0)
+    said = finish_all(compilers(children, jobs), *children)
+    assert said == [*((job.cell.problem.mask, job.cell.problem.seqlen) for job in jobs if job.cell.problem.seqlen < 64 << 10), "end"]
+
+
+def test_a_kernel_that_is_ready_at_once_at_a_second_length_is_left_alone(children: list[IdleChild], jobs: list[Job]) -> None:
+    said = finish_all(compilers(children, jobs), *children)
+    lengths = {mask: [entry[1] for entry in said if entry[0] == mask] for mask in ("causal", "full")}
+    assert lengths == {"causal": [16, 17], "full": [16, 17]}
+
+
+def test_what_the_worker_does_itself_is_not_compiled(children: list[IdleChild], jobs: list[Job]) -> None:
+    beside = compilers(children, jobs)
+    for job in jobs[1:]:
+        beside.reached(job)
+    (first,) = [job.cell.problem for job in jobs[:1]]
+    assert finish_all(beside, *children) == [(first.mask, first.seqlen), "end"]
+
+
+def test_compilers_are_stopped_while_samples_are_taken(children: list[IdleChild], jobs: list[Job]) -> None:
+    beside = compilers(children, jobs, 2)
+    for phase in ("build", "check", "time", "time", "build"):
+        beside.enter(phase)
+    assert [[word for word in child.said if isinstance(word, str)] for child in children] == [["pause", "resume"]] * 2
+
+
+def test_a_compiler_that_breaks_is_dropped(children: list[IdleChild], jobs: list[Job]) -> None:
+    beside = compilers(children, jobs, 2)
+    children[0].breaks = True
+    beside.enter("build")
+    beside.enter("time")
+    assert children[0].said == ["end"]
+    assert children[1].said[-1] == "pause"
+
+
+@pytest.mark.parametrize(("cores", "number"), [(1, 0), (2, 0), (4, 0), (8, 1), (16, 3), (64, 4)])
+def test_small_hosts_have_none(cores: int, number: int) -> None:
+    assert number_of_compilers(cores) == number
