@@ -19,6 +19,7 @@ from longca.recommend.match import WITH_DOCUMENTS, WITHOUT_DOCUMENTS, _interpola
 from longca.recommend.question import Question
 from longca.recommend.rank import NO_RECORD, NoRecord, recommend
 from longca.recommend.shipped import load
+from longca.results.words import excluded
 from recommend.cells import answer, cell
 from report.made import Record, kernel, split
 
@@ -150,7 +151,7 @@ def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
     found = answer(write("made", [*made, failed, cell("flex", 32768, 900.0)]), "18K", head_dim=512)
     assert [choice.name for choice in found.choices] == ["torch:plain"]
     assert {out.line: out.status for out in found.out} == {"fa4:bands": "unsupported", "flex": "oom"}
-    assert next(out.reason for out in found.out if out.line == "flex") == "at 16K: out of memory"
+    assert next(excluded(out) for out in found.out if out.line == "flex") == "at 16K: out of memory"
 
 
 @pytest.mark.parametrize("extra", [{"softcap": 50.0}, {"sinks": True}])

@@ -132,7 +132,7 @@ def _catalogue(suite: Suite, plugins: Sequence[str], device: str, methods: Seque
 
 
 def methods_of(suite: Suite) -> list[str]:
-    """The methods of a suite; refuses unknown names. `peers` stands for other projects' methods that are installed."""
+    """The methods of a suite; refuses unknown names. `peers` stands for other projects' methods that are installed, and their balancers."""
     groups = {"all": registry.names(), "peers": [name for name in registry.peers() if registry.get(name).available()]}
     names = [name for given in suite.methods for name in groups.get(given, [given])]
     if not names:
