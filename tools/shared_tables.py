@@ -1,132 +1,123 @@
-"""The tables of ranks that share one H200, from the journals below results/h200-shared, beside published charts and the simulation."""
+"""The tables of ranks that share one H200, from the journal results/h200-shared/ranks, beside published charts and the simulation."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import cache
 from statistics import median
 
+import numpy as np
 from measured_tables import PASSES, ROOT, journal
 
-from longca.results.problem import Pass, Sharing
+from longca.results.problem import Pass
 from longca.results.record import Record, Status
 from longca.results.tables import markdown_table
+from longca.simulate.against import Pair, against
+from longca.simulate.cluster import find
 
-RANKS, SEQLEN = 8, 65536
-METHODS = ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi", "hybrid_dcp", "halo", "burst", "mesh")
-SHORT = {"sliding_window": "window", "global_sliding_window": "global window", "sliding_window_causal": "window causal"}
+CLUSTER = "h200-shared-8"
 FIRST = "ulysses"  # that the others are compared with
-Cells = dict[tuple[str, str, Pass], Record]  # by method, mask and pass
+SIGNIFICANT = 9.95  # from which speed on no decimal is shown
 
 
 @cache
-def cells(ranks: int = RANKS, nodes: int = 1, name: str = "ranks") -> Cells:
-    """The records of so many ranks, that pretend to be so many nodes, without documents of chosen lengths."""
-    sharing = Sharing(ranks=8 if nodes > 1 else ranks, nodes=nodes)
-    own = [record for record in journal(f"h200-shared/{name}").records if record.problem.sharing == sharing and record.split]
-    chosen = [record for record in own if record.problem.ranks == ranks and record.problem.documents is None]
-    return {(str(record.method), record.problem.mask, record.problem.pass_): record for record in chosen}
+def cells() -> dict[tuple[str, str, Pass], Record]:
+    """The records by method, mask and pass."""
+    return {(str(record.method), record.problem.mask, record.problem.pass_): record for record in journal("h200-shared/ranks").records}
+
+
+@cache
+def simulated_pairs() -> list[Pair]:
+    return against(ROOT / "results/h200-shared", find(CLUSTER)[1])
+
+
+def methods() -> list[str]:
+    return list(dict.fromkeys(method for method, _, _ in cells()))
+
+
+def masks() -> list[str]:
+    return list(dict.fromkeys(mask for _, mask, _ in cells()))
 
 
 def speeds() -> str:
     """TFLOP/s per rank: a row per mask, a column per method."""
-    return _table(cells())
+    return _by_mask(lambda record: f"{record.speed:.0f}" if record.speed >= SIGNIFICANT else f"{record.speed:.1f}")
 
 
-def nodes() -> str:
-    return _table(cells(nodes=2))
+def waits() -> str:
+    """The share of the time that would be saved without transfers, in percent."""
+    return _by_mask(lambda record: f"{100 * (record.over_ranks.wait_share or 0):.0f}" if record.over_ranks else "-")
 
 
-def scaling() -> str:
-    """A row per mask and number of ranks, 8K tokens each."""
-    masks = _masks(cells(2))
-    rows = [[f"{mask}, {ranks} ranks", *_speeds(cells(ranks), mask)] for mask in masks for ranks in (2, 4, 8)]
-    return markdown_table(["", *METHODS], rows)
+def _by_mask(cell: Callable[[Record], str]) -> str:
+    def both(method: str, mask: str) -> str:
+        records = [cells()[method, mask, pass_] for pass_ in PASSES]
+        return "/".join(map(cell, records)) if all(record.ok for record in records) else "-"
 
-
-def _table(found: Cells) -> str:
-    return markdown_table(["", *METHODS], [[SHORT.get(mask, mask), *_speeds(found, mask)] for mask in _masks(found)])
-
-
-def _masks(found: Cells) -> list[str]:
-    return list(dict.fromkeys(mask for _, mask, _ in found))
-
-
-def _speeds(found: Cells, mask: str) -> list[str]:
-    return [_both(lambda pass_, method=method: _speed(found.get((method, mask, pass_)))) for method in METHODS]  # type: ignore[misc]
-
-
-def _speed(record: Record | None) -> str:
-    if record is None or record.status is not Status.OK:
-        return "-"
-    return f"{record.speed:.0f}" if record.speed >= 9.95 else f"{record.speed:.1f}"
-
-
-def _both(cell: Callable[[Pass], str]) -> str:
-    parts = [cell(pass_) for pass_ in PASSES]
-    return "-" if set(parts) == {"-"} else "/".join(parts)
+    return markdown_table(["", *methods()], [[mask, *(both(method, mask) for method in methods())] for mask in masks()])
 
 
 def published() -> str:
     """Speeds relative to ulysses, on causal, here and in the published charts of 8 H100."""
-    own = cells()
     with (ROOT / "results/published/h100_cp.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["mask"] == "causal" and row["gpus"] == "8"]
     charts = {(row["method"], Pass(row["pass"])): float(row["tflops_per_gpu"]) for row in rows}
-    methods = [method for method in METHODS if (method, Pass.FWD) in charts and method != FIRST]
+    compared = [method for method in methods() if (method, Pass.FWD) in charts and method != FIRST]
 
     def ratios(speed: Callable[[str, Pass], float]) -> list[str]:
-        return ["/".join(f"{speed(method, pass_) / speed(FIRST, pass_):.2f}" for pass_ in PASSES) for method in methods]
+        return ["/".join(f"{speed(method, pass_) / speed(FIRST, pass_):.2f}" for pass_ in PASSES) for method in compared]
 
-    here = ["8 ranks on one H200", *ratios(lambda method, pass_: own[method, "causal", pass_].speed)]
+    here = ["8 ranks on one H200", *ratios(lambda method, pass_: cells()[method, "causal", pass_].speed)]
     there = ["8 H100, published", *ratios(lambda method, pass_: charts[method, pass_])]
-    return markdown_table(["causal, relative to ulysses", *methods], [here, there])
+    return markdown_table(["causal, relative to ulysses", *compared], [here, there])
 
 
-def overlap() -> str:
-    """Per method: compute / exposed transfers / hidden part of transfers / waiting, in percent, forward and backward."""
-    own = cells(name="traced")
-    masks = _masks(own)
-    head = ["", *(f"{mask}, {words}" for mask in masks for words in ("forward", "backward"))]
-    return markdown_table(
-        head, [[method, *(_parts(own.get((method, mask, pass_))) for mask in masks for pass_ in PASSES)] for method in METHODS]
+def simulated() -> str:
+    """The errors of the simulated times, and how far the order of methods is right."""
+    errors = {(pair.record.method, pair.record.problem.mask, pair.record.problem.pass_): 100 * pair.error for pair in simulated_pairs()}
+
+    def both(method: str, mask: str) -> str:
+        found = [errors.get((method, mask, pass_)) for pass_ in PASSES]
+        return "/".join(f"{error:+.0f}" for error in found if error is not None) or "-"
+
+    table = markdown_table(["", *methods()], [[mask, *(both(method, mask) for method in methods())] for mask in masks()])
+    sizes = [abs(pair.error) for pair in simulated_pairs()]
+    orders = [
+        _rank_correlation([pair for pair in simulated_pairs() if (pair.record.problem.mask, pair.record.problem.pass_) == (mask, pass_)])
+        for mask in masks()
+        for pass_ in PASSES
+    ]
+    return (
+        f"{table}\n\nThe median error is {100 * median(sizes):.0f} %, and nine in ten are within {100 * np.quantile(sizes, 0.9):.0f} %. "
+        f"The rank correlation of the methods' times is {min(orders):.2f} to {max(orders):.2f}."
     )
 
 
-def _parts(record: Record | None) -> str:
-    over = None if record is None else record.over_ranks
-    if over is None or over.compute_share is None:
-        return "-"
-    exposed, hidden = over.exposed_share or 0.0, over.hidden_share or 0.0
-    shares = (over.compute_share, exposed, hidden, max(0.0, 1 - over.compute_share - exposed))
-    return " / ".join(f"{100 * share:.0f}" for share in shares)
+def _rank_correlation(pairs: Sequence[Pair]) -> float:
+    """Spearman's, of measured and simulated times."""
+    ranks = [np.argsort(np.argsort(values)) for values in ([pair.record.times.median for pair in pairs], [pair.ms for pair in pairs])]
+    return float(np.corrcoef(*ranks)[0, 1])
 
 
 def about() -> str:
     """How many cells there are, how steady they are, and what ranks take."""
-    records = [record for record in journal("h200-shared/ranks").records if record.split]
+    records = list(cells().values())
     timed = [record for record in records if record.ok]
+    refused = sum(record.status is Status.UNSUPPORTED for record in records)
     spread = 100 * median(record.times.spread or 0.0 for record in timed)
     outside = [record.memory.outside_gib for record in timed if record.memory and record.memory.outside_gib is not None]
-    refused = sum(record.status is Status.UNSUPPORTED for record in records)
     versions = sorted({str(record.over_ranks.nccl) for record in timed if record.over_ranks})
     return (
-        f"{len(records)} cells: {len(timed)} measured and checked, {refused} refused, {_others(records)}. The median of their spreads is "
-        f"±{spread:.1f} %. NCCL {', '.join(versions)}. Beside torch's allocator a rank takes {min(outside):.1f} to {max(outside):.1f} GiB."
+        f"{len(records)} cells: {len(timed)} measured and checked, {refused} refused. The median of their spreads is ±{spread:.1f} %. "
+        f"NCCL {', '.join(versions)}. Beside torch's allocator a rank takes {min(outside):.1f} to {max(outside):.1f} GiB of its GPU."
     )
-
-
-def _others(records: Iterable[Record]) -> str:
-    failed = [record for record in records if record.status not in (Status.OK, Status.UNSUPPORTED)]
-    return f"{len(failed)} failed" if failed else "none failed"
 
 
 TABLES = {
     "shared-about": about,
     "shared-speeds": speeds,
+    "shared-waits": waits,
     "shared-published": published,
-    "shared-overlap": overlap,
-    "shared-scaling": scaling,
-    "shared-nodes": nodes,
+    "shared-simulated": simulated,
 }
