@@ -41,11 +41,13 @@ def version_of(number: int) -> tuple[int, int, int]:
 
 
 def loaded_version() -> str:
-    """Returns the version of the NCCL that this process has loaded, whatever torch was built with; empty where it has none."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if re.search(r"/libnccl[^/]*\.so", line):
-            number = ctypes.c_int()
-            ctypes.CDLL(line[line.index("/") :]).ncclGetVersion(ctypes.byref(number))
+    """Returns the version of the NCCL that this process calls, whatever torch was built with; empty where it has none. A preloaded library
+    comes first, though torch maps its own as well."""
+    mapped = (line[line.index("/") :] for line in Path("/proc/self/maps").read_text().splitlines() if re.search(r"/libnccl[^/]*\.so", line))
+    for library in (None, *mapped):
+        number = ctypes.c_int()
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(library).ncclGetVersion(ctypes.byref(number))
             return ".".join(map(str, version_of(number.value)))
     return ""
 
@@ -75,6 +77,11 @@ def _file_version(path: Path) -> tuple[int, ...]:
 
 def _words(version: tuple[int, ...]) -> str:
     return f"NCCL {'.'.join(map(str, version))}" if version else "no NCCL library"
+
+
+def is_shared() -> bool:
+    """Whether this process is a rank that shares its GPU."""
+    return os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
 
 
 def rank_environment(sharing: Sharing, mps_folder: Path | None, rank: int, ranks: int) -> dict[str, str]:

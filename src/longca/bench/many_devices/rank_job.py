@@ -42,7 +42,7 @@ from longca.parallel.primitives.program import Program, Saved, whole_heads
 from longca.parallel.ranges import Ranges
 from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
-from longca.processes.shared_gpu import loaded_version
+from longca.processes.shared_gpu import is_shared, loaded_version
 from longca.results.problem import Pass
 from longca.results.record import Check
 from longca.results.settings import ClockSettings
@@ -243,7 +243,7 @@ class RankSession:
         """Times a pass on all ranks together, checks what the timed calls returned, then times the same program without transfers."""
         current, rules, comm = self.current, msgspec.convert(settings, ClockSettings), self._comm
         if self._timer is None:
-            self._timer = timer_for(current.plan.case.device, comm.barrier)
+            self._timer = timer_for(current.plan.case.device, comm.barrier, shared=is_shared())
         calls, which = current.calls, Pass(pass_)
         calls.keep(which)
         comm.traffic.reset()
