@@ -55,20 +55,21 @@ def test_the_github_action(home: Path) -> None:
     assert re.search(r"^  LONGCA: git\+https://", text, re.MULTILINE)
     commands = [re.findall(r"^ *(longca \w+|git|gh)\b", step, re.MULTILINE) for step in steps]
     assert commands == [
-        ["longca verify"], ["longca run"], ["longca report", "longca compare"], ["gh"], ["git"] * 3, ["longca merge", "longca compare"]
+        ["longca verify"], ["longca run"], ["longca compare"], ["longca report", "longca compare"], ["gh"], ["git"] * 3,
+        ["longca merge", "longca compare"],
     ]  # fmt: skip
     settings = set(re.findall(r"^  ([A-Z_]+): ", text, re.MULTILINE))
     assert settings == {*SMALL, "LONGCA", "KERNEL", "BASELINE", "THRESHOLD"}
     more = {"BASELINE": "main", "THRESHOLD": "5%", "RENEW": "", "GITHUB_STEP_SUMMARY": str(home / "summary.md")}
     said = []
     for number in ("1", "2"):
-        for step in (steps[0], steps[1], steps[2], steps[5]):
+        for step in (*steps[:4], steps[6]):
             done = shell(home, ["bash", "-e", "-c", step], **more, RUN=f"{number}-abc")
             assert done.returncode == 0 or UNCLEAR in done.stdout, done.stdout + done.stderr
             said.append(done.stdout)
     assert "baseline main: there was none; this run is stored as the baseline (baselines/main)" in said[1]
     counts = r"2 (UNCLEAR|SAME)|1 UNCLEAR, 1 SAME|1 SAME, 1 UNCLEAR"  # the run was resumed: it is compared with itself
-    assert re.fullmatch(counts, said[5].splitlines()[-1])
+    assert re.fullmatch(counts, said[6].splitlines()[-1])
     assert re.match(rf"\*\*({counts})\*\*", (home / "bench" / "comment.md").read_text())
     assert "2 cells in 2 journals" in (home / "summary.md").read_text()
     assert (home / "bench" / "report.html").exists()
