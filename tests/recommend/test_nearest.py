@@ -55,6 +55,13 @@ def test_rates_are_linear_in_the_logarithm() -> None:
     assert _interpolated(rates, 1024 * math.sqrt(2)) == pytest.approx(150.0)
 
 
+@pytest.mark.parametrize("seqlen", ["64K", "128K"])
+def test_ranks_that_share_a_gpu_answer_nothing_about_whole_gpus(write: Write, seqlen: str) -> None:
+    shared = [split("ulysses", 1.0, 8, seqlen=65536, area=masks.causal(65536).area, sharing={"ranks": 8}, **{"pass": "fwd"})]
+    found = answer(write("shared", shared), seqlen, gpus=8)
+    assert (found.choices, found.nearest) == ((), None)
+
+
 def test_exact_answers_win_and_can_be_demanded(write: Write) -> None:
     folder = write("made", [*(cell("fa4:bands", n, 500.0) for n in LENGTHS), cell("flex", 12288, 100.0)])
     exact = answer(folder, "12K")

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from longca.errors import Unavailable
@@ -67,6 +68,7 @@ def find_library(environment: Mapping[str, str] = os.environ) -> Path:
     return newest.resolve()
 
 
+@cache
 def _file_version(path: Path) -> tuple[int, ...]:
     """Returns the version of a library, asked in a process of its own; () where it is none."""
     with suppress(OSError, subprocess.TimeoutExpired, ValueError):

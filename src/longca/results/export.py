@@ -41,7 +41,9 @@ def columns(results: Results) -> dict[str, Column]:
 def as_rows(results: Results) -> list[dict[str, Any]]:
     """One row per cell with every field of its record; docs/results.md explains them."""
     patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
-    return [_row(record, results.environment(record), patterns) | _roofline(record, results) for record in results.records]
+    return [
+        _row(record, results.environment(record), patterns) | _roofline(record, results) | _of_ranks(record) for record in results.records
+    ]
 
 
 def _row(record: Record, environment: Environment, patterns: Collection[str]) -> dict[str, Any]:
@@ -84,6 +86,13 @@ def _roofline(record: Record, results: Results) -> dict[str, Any]:
     over several ranks."""
     limit = of_record(record, results)
     return {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
+
+
+def _of_ranks(record: Record) -> dict[str, Any]:
+    """How ranks shared GPUs, what they called and took, and for how much of the time they computed."""
+    sharing = record.problem.sharing
+    row = {"sharing": None if sharing is None else str(sharing), "ranks_per_gpu": None if sharing is None else sharing.ranks}
+    return row | _of(record.over_ranks, "nccl", "compute_share") | _of(record.memory, "outside_gib")
 
 
 def _of(part: object, *names: str) -> dict[str, Any]:

@@ -127,7 +127,8 @@ class RankFigures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     imbalance_ms: NotNegative | None = None
     bytes_sent: list[Natural] | None = None
     wait_share: float | None = None
-    exposed_share: NotNegative | None = None  # of the time, that ranks wait for bytes under way
+    compute_share: NotNegative | None = None  # of the time, that compute runs; of traced calls
+    exposed_share: NotNegative | None = None  # of the time, that bytes are under way without compute beside them
     hidden_share: NotNegative | None = None  # of the time of transfers, that runs beside compute
     nccl: str | None = None  # the version that ranks had loaded
 
