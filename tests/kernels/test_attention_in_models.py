@@ -49,6 +49,30 @@ def test_a_batch_is_its_entries_one_by_one(kernel: str | None) -> None:
         torch.testing.assert_close(mine, other)
 
 
+@pytest.mark.parametrize("source", ["a pattern", "an expression", "masks from outside"])
+def test_masks_built_in_a_compiled_function_are_constants(source: str) -> None:
+    """They are built once, while the function is traced, and break no graph."""
+    lengths = (L - 20, 20)
+    causal, near = masks.causal_document(L, documents=lengths), masks.sliding_window(L, w=8)
+    wanted = causal if source == "a pattern" else causal & near
+    counter = CompileCounterWithBackend("eager")
+
+    @torch.compile(fullgraph=True, backend=counter)
+    def layer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if source == "a pattern":
+            mask = masks.causal_document(L, documents=lengths)
+        elif source == "an expression":
+            mask = masks.build("causal_document & sliding_window(w=8)", L, documents=lengths)
+        else:
+            mask = causal & near
+        return longca.attention(q, k, v, mask, kernel="torch:chunked")  # type: ignore[no-any-return]
+
+    for _ in range(3):
+        q, k, v = (x[0].detach() for x in tensors())
+        torch.testing.assert_close(layer(q, k, v), longca.attention(q, k, v, wanted, kernel="torch:chunked"))
+    assert counter.frame_count == 1
+
+
 def test_one_mask_for_all_entries_and_other_lengths_of_keys() -> None:
     mask = masks.full(64).rows([(0, L)])
     q, k, v = tensors(keys=64)

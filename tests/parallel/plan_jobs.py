@@ -38,8 +38,8 @@ def _worst(pairs: list[tuple[Any, Any]]) -> float:
 
 def attention(comm: TorchComm, batch: int = 0, sinks: bool = False, lse: bool = True, **settings: Any) -> dict[str, Any]:
     """The largest error of out, lse, dq, dk, dv (and dsinks), and the tokens of this rank."""
-    mask, whole = _mask(), _inputs(batch)
-    logits = torch.linspace(-1, 3, 4, dtype=torch.float64).requires_grad_() if sinks else None
+    mask, whole = _mask(), [x.detach().to(comm.device).requires_grad_() for x in _inputs(batch)]
+    logits = torch.linspace(-1, 3, 4, dtype=torch.float64, device=comm.device).requires_grad_() if sinks else None
     options: dict[str, Any] = {"sinks": logits, "softcap": 2.0 if sinks else 0.0}
     wanted, wanted_lse = longca.attention(*whole, mask, kernel="torch:chunked", return_lse=True, **options)
     leaves = [*whole, *([] if logits is None else [logits])]
@@ -144,6 +144,28 @@ def planned_elsewhere(comm: TorchComm) -> float:
         return _worst([(plan.gather(plan.attention(*mine)), longca.attention(*whole, _mask()))])
 
 
+def prepared_ahead(comm: TorchComm) -> dict[str, int]:
+    """How many programs the attentions of a prepared plan made, and how many it has."""
+    kinds = {"global": _mask(), "local": _mask() & masks.sliding_window_causal(LENGTH, w=7)}
+    with parallel.Group() as cp:
+        plan = cp.plan(kinds, heads=(4, 2), head_dim=8).prepare(torch.float64)
+        before = len(plan._programs)
+        mine = [plan.shard(x).detach().requires_grad_() for x in _inputs()]
+        sum(plan.attention(*mine, name) for name in kinds).sum().backward()  # type: ignore[union-attr]
+        return {"made": len(plan._programs) - before, "programs": before}
+
+
+def cache(comm: TorchComm, cache_bytes: int) -> dict[str, Any]:
+    """The plans that are kept of six that were used twice, and the largest error."""
+    whole, pairs = _inputs(), []
+    with torch.no_grad(), parallel.Group(cache_bytes=cache_bytes) as cp:
+        for first in [10, 20, 30, 40, 50, 60] * 2:
+            mask = masks.causal_document(LENGTH, documents=[first, LENGTH - first])
+            plan = cp.plan(mask, heads=(4, 2), head_dim=8, method="magi")
+            pairs.append((plan.gather(_sharded(plan, whole)), longca.attention(*whole, mask, kernel="torch:chunked")))
+        return {"kept": list(cp._plans), "error": _worst(pairs)}
+
+
 def gather_gradient(comm: TorchComm) -> float:
     """Of a loss that each rank weighs by itself: a token's gradient is the sum over ranks."""
     with parallel.Group() as cp:
@@ -151,6 +173,54 @@ def gather_gradient(comm: TorchComm) -> float:
         x = plan.shard(torch.randn(LENGTH, 3, generator=torch.Generator().manual_seed(1))).requires_grad_()
         (plan.gather(x).sin() * (cp.rank + 1)).sum().backward()
         return _worst([(x.grad, x.detach().cos() * sum(range(1, cp.size + 1)))])
+
+
+def prepared_beside(comm: TorchComm) -> bool:
+    """Whether the GPU is still busy with earlier work when a plan is prepared, and its attention is right all the same."""
+    mask, whole = _mask(), [x.detach().to(comm.device, torch.float32) for x in _inputs()]
+    with torch.no_grad(), parallel.Group() as cp:
+        settings: dict[str, Any] = {"heads": (4, 2), "head_dim": 8, "method": "ring_p2p", "kernel": "torch:chunked"}
+        cp.plan(_mask(documents=False), **settings).prepare(torch.float32)  # the first one loads libraries
+        torch.cuda.synchronize()
+        torch.cuda._sleep(int(4e9))  # clock cycles: about two seconds
+        plan = cp.plan(mask, **settings).prepare(torch.float32)
+        busy = not torch.cuda.current_stream().query()
+        out = plan.gather(plan.attention(*map(plan.shard, whole)))
+        return busy and _worst([(out, longca.attention(*whole, mask, kernel="torch:chunked"))]) < 1e-4
+
+
+def graphed(comm: TorchComm, method: str, kernel: str) -> float:
+    """The largest difference of a replayed CUDA graph of attention, forward and backward, from the plain call, with other numbers."""
+    mask, device = _mask(), comm.device
+    with parallel.Group() as cp:
+        plan = cp.plan(mask, heads=(4, 2), head_dim=64, method=method, kernel=kernel).prepare(torch.bfloat16)
+
+        def fresh(seed: int) -> list[torch.Tensor]:
+            generator = torch.Generator().manual_seed(seed)
+            whole = [torch.randn(LENGTH, heads, 64, generator=generator) for heads in (4, 2, 2)]
+            return [plan.shard(x).to(device, torch.bfloat16).requires_grad_() for x in whole]
+
+        def step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            out = plan.attention(q, k, v)
+            return (out, *torch.autograd.grad(out.sum(), (q, k, v)))
+
+        held, side = fresh(0), torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step(*held)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = step(*held)
+        other = fresh(1)
+        wanted = step(*other)
+        with torch.no_grad():
+            for target, x in zip(held, other, strict=True):
+                target.copy_(x)
+        graph.replay()
+        torch.cuda.synchronize()
+        return _worst(list(zip(captured, wanted, strict=True)))
 
 
 class Layer(nn.Module):
@@ -178,27 +248,32 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def train(comm: TorchComm, case: str, method: str | None = None) -> dict[str, list[float]]:
+SIZES = {"data": (2, -1, 1), "tensor": (1, -1, 2), "data and tensor": (2, 1, 2)}  # data, sequence and tensor parallel ranks; -1: the rest
+
+
+def train(comm: TorchComm, case: str, method: str | None = None, kernel: str | None = None) -> dict[str, list[float]]:
     """The losses of three steps with the sequence on `cp` ranks and, on one rank, with all of it."""
-    data = 2 if case == "data" else 1
-    mesh = init_device_mesh("cpu", (data, comm.size // data), mesh_dim_names=("dp", "cp"))
-    batch = {"data": 2, "batch": 3}.get(case, 1)
+    sizes = SIZES.get(case, (1, -1, 1))
+    data, tensor = sizes[0], sizes[2]
+    shape = (data, comm.size // (data * tensor), tensor)
+    mesh = init_device_mesh(comm.device.type, shape, mesh_dim_names=("dp", "cp", "tp"))
+    batch = {"batch": 3}.get(case, data)
     ids = torch.randint(WORDS, (batch, LENGTH), generator=torch.Generator().manual_seed(5))
     labels = ids.clone()
     labels[:, 40:60] = -100
     places = torch.arange(LENGTH).expand(batch, -1)
-    whole = {"ids": ids, "positions": places, "labels": labels}
-    cast = torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast")
+    whole = {name: x.to(comm.device) for name, x in (("ids", ids), ("positions", places), ("labels", labels))}
+    cast = torch.autocast(comm.device.type, torch.bfloat16, enabled=case == "autocast")
     with cast:
-        alone = _alone(whole)
+        alone = _alone(whole, kernel)
     with parallel.Group(mesh["cp"]) as cp, cast:
-        mine = {name: x[mesh.get_local_rank("dp")][None] if case == "data" else x for name, x in whole.items()}
-        return {"alone": alone, "shared": _shared(cp, mesh, mine, case, method)}
+        mine = {name: x[mesh.get_local_rank("dp")][None] if data > 1 else x for name, x in whole.items()}
+        return {"alone": alone, "shared": _shared(cp, mesh, mine, case, method, kernel)}
 
 
-def _alone(whole: dict[str, torch.Tensor]) -> list[float]:
+def _alone(whole: dict[str, torch.Tensor], kernel: str | None) -> list[float]:
     torch.manual_seed(0)
-    model, losses = Model(), list[float]()
+    model, losses = Model().to(whole["ids"].device), list[float]()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     wanted = torch.full_like(whole["labels"], -100)
     start = 0
@@ -206,7 +281,7 @@ def _alone(whole: dict[str, torch.Tensor]) -> list[float]:
         wanted[:, start : start + length - 1] = whole["labels"][:, start + 1 : start + length]
         start += length
     for _ in range(3):
-        logits = model(whole["ids"], whole["positions"], lambda q, k, v: longca.attention(q, k, v, _mask()))
+        logits = model(whole["ids"], whole["positions"], lambda q, k, v: longca.attention(q, k, v, _mask(), kernel=kernel))
         loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -215,17 +290,21 @@ def _alone(whole: dict[str, torch.Tensor]) -> list[float]:
     return losses
 
 
-def _shared(cp: parallel.Group, mesh: Any, whole: dict[str, torch.Tensor], case: str, method: str | None) -> list[float]:
+def _shared(
+    cp: parallel.Group, mesh: Any, whole: dict[str, torch.Tensor], case: str, method: str | None, kernel: str | None
+) -> list[float]:  # fmt: skip
     torch.manual_seed(0)
-    model, losses = Model(recompute=case == "checkpoint"), list[float]()
+    model, losses = Model(recompute=case == "checkpoint").to(cp.device), list[float]()
     if case == "fsdp":
         fully_shard(model, mesh=mesh["cp"])
     run = torch.compile(model, fullgraph=True, backend="aot_eager") if case == "compile" else model
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    plan = cp.plan(_mask(), heads=(HEADS, HEADS // 2), head_dim=WIDTH // HEADS, method=method)
+    tensor = mesh["tp"].size()
+    plan = cp.plan(_mask(), heads=(HEADS // tensor, HEADS // 2 // tensor), head_dim=WIDTH // HEADS, method=method, kernel=kernel)
+    attend = plan.attention if tensor == 1 else _over_heads(plan, mesh["tp"])
     for _ in range(3):
         batch = plan.shard(whole)
-        logits = run(batch["ids"], batch["positions"], plan.attention)
+        logits = run(batch["ids"], batch["positions"], attend)
         tokens = nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch["shift_labels"].flatten(), reduction="none")
         loss = plan.mean(tokens.view(batch["shift_labels"].shape))
         optimizer.zero_grad()
@@ -240,3 +319,26 @@ def _shared(cp: parallel.Group, mesh: Any, whole: dict[str, torch.Tensor], case:
         dist.all_reduce(total)
         losses.append(total.item() / dist.get_world_size())
     return losses
+
+
+def _over_heads(plan: parallel.Plan, mesh: Any) -> Any:
+    """Attention of this rank's heads, and those of the other ranks of a tensor-parallel group."""
+    place, count = mesh.get_local_rank(), mesh.size()
+
+    def own(x: torch.Tensor) -> torch.Tensor:
+        return x.chunk(count, -2)[place].contiguous()
+
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(count)]
+        dist.all_gather(parts, x.contiguous(), group=mesh.get_group())
+        return torch.cat(parts, -2)
+
+    class Split(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, x: own(x))
+        backward = staticmethod(lambda ctx, gradient: whole(gradient))
+
+    class Join(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, x: whole(x))
+        backward = staticmethod(lambda ctx, gradient: own(gradient))
+
+    return lambda *tensors: Join.apply(plan.attention(*map(Split.apply, tensors)))

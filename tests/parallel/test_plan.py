@@ -16,6 +16,8 @@ import torch.distributed as dist
 
 from longca import masks, parallel
 from longca.errors import BadInput, Refused
+from longca.kernels import registry as kernels
+from longca.kernels.base import No
 from longca.parallel.group import neighbours
 from longca.processes.pool import Pool
 
@@ -193,6 +195,20 @@ def test_a_plan_and_its_batch_may_come_from_another_process(pool: Pool) -> None:
     assert max(pool.run("parallel.plan_jobs:planned_elsewhere", {}, 60)) < 1e-12
 
 
+def test_a_prepared_plan_prepares_nothing_in_its_step(pool: Pool) -> None:
+    assert pool.run("parallel.plan_jobs:prepared_ahead", {}, 60) == [{"made": 0, "programs": 2}] * 4
+
+
+def test_ranks_forget_the_same_plans_when_their_bytes_are_too_many(pool: Pool) -> None:
+    """Ranks prepare tables of different sizes. A rank that still had a plan which others forgot would not meet them again."""
+    many, few, all_ = (pool.run("parallel.plan_jobs:cache", {"cache_bytes": size}, 60) for size in (10_000, 1, 1 << 30))
+    assert {len(answer["kept"]) for answer in all_} == {6}
+    assert {len(answer["kept"]) for answer in few} == {1}
+    assert {len(answer["kept"]) for answer in many} < {2, 3, 4, 5}
+    for answers in (many, few, all_):
+        assert all(answer["kept"] == answers[0]["kept"] and answer["error"] < 1e-12 for answer in answers)
+
+
 def test_the_gradient_of_gathered_tokens_is_the_sum_over_ranks(pool: Pool) -> None:
     assert max(pool.run("parallel.plan_jobs:gather_gradient", {}, 60)) < 1e-5
 
@@ -211,7 +227,7 @@ def test_ranks_agree_about_nodes(pool: Pool) -> None:
         assert answers == [{"node": node, "options": {}, "grid": grid} if rank in members else {} for rank in range(4)]
 
 
-@pytest.mark.parametrize("case", ["plain", "data", "checkpoint", "fsdp", "batch", "autocast"])
+@pytest.mark.parametrize("case", ["plain", "data", "tensor", "data and tensor", "checkpoint", "fsdp", "batch", "autocast"])
 def test_training_has_the_losses_of_one_rank(pool: Pool, case: str) -> None:
     for answer in pool.run("parallel.plan_jobs:train", {"case": case}, 60):
         assert answer["shared"] == pytest.approx(answer["alone"], abs=2e-3 if case == "autocast" else 2e-6)
@@ -234,3 +250,33 @@ def test_the_example_gets_the_same_losses_on_two_ranks(method: str) -> None:
     alone, shared = ([float(word) for word in line.split()[2:]] for line in done.stdout.splitlines()[:2])
     assert alone == pytest.approx(shared, abs=2e-5)
     assert alone[0] > alone[-1] + 0.5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", [{}, {"method": "usp", "sinks": True}, {"method": "magi", "batch": 3}], ids=str)
+def test_attention_on_nccl_ranks_is_that_of_one_rank(nccl_pool: Pool, settings: dict[str, Any]) -> None:
+    answers = nccl_pool.run("parallel.plan_jobs:attention", settings | {"kernel": "torch:chunked"}, 120)
+    assert max(answer["error"] for answer in answers) < 1e-10
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", ["plain", "data", "tensor", "data and tensor", "checkpoint", "fsdp", "batch", "autocast", "compile"])
+def test_training_on_nccl_ranks_has_the_losses_of_one_rank(nccl_pool: Pool, case: str) -> None:
+    for answer in nccl_pool.run("parallel.plan_jobs:train", {"case": case, "kernel": "torch:chunked"}, 200):
+        assert answer["shared"] == pytest.approx(answer["alone"], abs=5e-3 if case == "autocast" else 1e-4)
+        assert answer["alone"][0] > answer["alone"][-1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["ulysses", "ring_allgather", "ring_p2p", "magi"])
+@pytest.mark.parametrize("kernel", ["torch:chunked", "fa4"])
+def test_a_cuda_graph_of_a_fixed_plan_computes_what_the_plan_computes(nccl_pool: Pool, method: str, kernel: str) -> None:
+    if isinstance(kernels.available(kernels.get(kernel), "cuda"), No):
+        pytest.skip(f"{kernel} is not available")
+    assert max(nccl_pool.run("parallel.plan_jobs:graphed", {"method": method, "kernel": kernel}, 200)) == 0
+
+
+@pytest.mark.gpu
+def test_preparing_a_plan_does_not_wait_for_the_gpu(nccl_pool: Pool) -> None:
+    """The GPU still computes what it had before when the kernels of the next plan are prepared."""
+    assert all(nccl_pool.run("parallel.plan_jobs:prepared_beside", {}, 120))

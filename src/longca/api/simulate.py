@@ -7,7 +7,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from longca.api.plan import SplitRequest, splits_of
+import msgspec
+
+from longca.api.plan import SplitRequest, per_node_of, splits_of
 from longca.api.takes import takes
 from longca.bench.plan.request import Number, Texts, texts
 from longca.errors import BadInput
@@ -56,6 +58,7 @@ def simulate(request: SimulateRequest) -> Simulation:
 def run_simulation(request: SimulateRequest, show: Callable[[dict[str, Any]], None]) -> Simulation:
     """Simulates a request; `show` gets each row as it comes."""
     name, cluster = find_cluster(request.cluster, request.constants)
+    cluster = msgspec.structs.replace(cluster, per_node=per_node_of(request, cluster.per_node))
     if request.best and request.passes is None:
         request = replace(request, passes="fwd+bwd")
     single = request.trace is not None or request.timeline is not None
@@ -77,7 +80,8 @@ def run_simulation(request: SimulateRequest, show: Callable[[dict[str, Any]], No
     if watched:
         _write_timelines(request, results[0], watched)
     written = 0 if request.out is None else len(simulator.write(splits, name, cluster, results, Path(request.out)))
-    found = Simulation(name, cluster, results, request.best, request.kernels is not None, written, Path(request.workload or "").name)
+    workload = Path(request.workload or "").name
+    found = Simulation(name, cluster, splits, results, request.best, request.kernels is not None, written, workload)
     hanging = {place: sensitivity(contest, cluster) for place, contest in enumerate(found.contests)} if request.best else {}
     return replace(found, sensitivities=hanging)
 

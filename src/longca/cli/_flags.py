@@ -73,6 +73,8 @@ def add_sharing(parser: Parser) -> None:
 def add_split(parser: Parser) -> None:
     """What `plan` and `simulate` are asked for."""
     parser.add_argument("--gpus", metavar="N,N", help="the number of GPUs that share the sequence (default 8)")
+    parser.add_argument("--total-gpus", type=int, metavar="N", help="GPUs in all: tries every number that may share a sequence of --seqlen")
+    parser.add_argument("--tp", type=int, default=1, metavar="N", help="GPUs that share the heads (default 1); --gpus share the sequence")
     parser.add_argument("--seqlen", dest="seqlens", metavar="S,S", help="tokens of all GPUs together, such as 512K")
     parser.add_argument("--per-gpu", metavar="S", help="tokens of each GPU instead, such as 8K (the default)")
     parser.add_argument("--masks", metavar="A,B", help="names, files or expressions, as in `longca run` (default causal)")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from threading import RLock
 from types import FunctionType, ModuleType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 FRAMEWORK = True
 DEEPEST = 6  # levels of objects in which tensors are looked for
@@ -41,14 +42,20 @@ class BoundedCache(Generic[Value]):
             self._kept.clear()
 
 
-def tensor_bytes(value: object, depth: int = DEEPEST, seen: set[int] | None = None) -> int:
+def tensor_bytes(value: object, depth: int = DEEPEST) -> int:
     """Returns the bytes of all tensors and arrays that an object holds, each once."""
+    return sum(entry.nbytes for entry in tensors_in(value, depth))
+
+
+def tensors_in(value: object, depth: int = DEEPEST, seen: set[int] | None = None) -> Iterator[torch.Tensor | NDArray[Any]]:
+    """Yields all tensors and arrays that an object holds, each once."""
     seen = set() if seen is None else seen
     if depth < 0 or id(value) in seen or isinstance(value, str | bytes | int | float | type | ModuleType | FunctionType):
-        return 0
+        return
     seen.add(id(value))
     if isinstance(value, torch.Tensor | np.ndarray):
-        return value.nbytes
+        yield value
+        return
     inside = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    entries = value if isinstance(value, list | tuple | set) else inside.values()
-    return sum(tensor_bytes(entry, depth - 1, seen) for entry in entries)
+    for entry in value if isinstance(value, list | tuple | set) else inside.values():
+        yield from tensors_in(entry, depth - 1, seen)

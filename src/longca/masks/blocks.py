@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from longca.errors import BadInput, Refused
 from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_rows, spread, tokens_before
-from longca.masks.handle import Handled
+from longca.masks.handle import Handled, constant
 from longca.masks.mask import Mask, Shards
 from longca.masks.tiles import TileLists
 from longca.text import plural
@@ -155,6 +155,7 @@ class BlockMask(Handled):
     def transpose(self) -> BlockMask:
         return BlockMask(self.col_edges, self.row_edges, self.kept.transpose(0, 2, 1), band=self.band and self.band.transpose())
 
+    @constant
     def __and__(self, other: object) -> BlockMask:
         """The pairs that the blocks and a band mask both show."""
         if isinstance(other, BlockMask):

@@ -14,6 +14,7 @@ from longca.masks import own
 from longca.masks.blocks import BlockMask
 from longca.masks.expression import EXAMPLE, Expression, Leaf, parse
 from longca.masks.files import SUFFIX, MaskFile, mask_file
+from longca.masks.handle import constant
 from longca.masks.mask import Mask
 from longca.masks.pattern import MORE, PATTERNS, Pattern
 from longca.masks.random_blocks import BLOCK_PATTERNS, BlockPattern
@@ -83,6 +84,7 @@ def _plain(name: str) -> Pattern | BlockPattern:
     raise unknown("mask", name, list(known))
 
 
+@constant
 def build(
     name: str,
     seqlen: int | str,

@@ -6,10 +6,12 @@ one length, not once per mask. A mask that nobody holds any more has no handle e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
+F = TypeVar("F", bound=Callable[..., Any])
 _NUMBERS = count(1)
 _MASKS: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
@@ -28,6 +30,12 @@ class Handled:
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the handle out of copies and pickles: it is a number of this process."""
         return {name: value for name, value in self.__dict__.items() if name != "handle"}
+
+
+def constant(function: F) -> F:
+    """Lets torch.compile call a function while it traces, and keep the result: a mask that is built there is made once."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # what torch.compiler.assume_constant_result sets
+    return function
 
 
 def mask_of(handle: int) -> Any:

@@ -13,7 +13,7 @@ from longca.errors import BadInput, Refused
 from longca.masks import algebra, area, encodings
 from longca.masks.bands import Bands, Ints, Range, as_ranges, cut_keys, cut_rows, read_rows, refuse_inverted, transposed, without_empty_rows
 from longca.masks.canonical import fingerprint, merged
-from longca.masks.handle import Handled
+from longca.masks.handle import Handled, constant
 from longca.masks.tiles import Tiles
 
 if TYPE_CHECKING:
@@ -162,18 +162,22 @@ class Mask(Handled):
 
     # -- algebra ---------------------------------------------------------------------------------------------------------------
 
+    @constant
     def __and__(self, other: object) -> Mask:
         """The pairs that both show."""
         return self._combined(other, "&", lambda one, two, *shape: algebra.intersection(one, two))
 
+    @constant
     def __or__(self, other: object) -> Mask:
         """The pairs that one of them shows."""
         return self._combined(other, "|", algebra.union)
 
+    @constant
     def __sub__(self, other: object) -> Mask:
         """The pairs that this mask shows and the other does not."""
         return self._combined(other, "-", algebra.difference)
 
+    @constant
     def __invert__(self) -> Mask:
         """The pairs that this mask does not show."""
         return Mask._trusted(self.seqlen_q, self.seqlen_k, algebra.complement(self.bands, self.seqlen_q, self.seqlen_k))

@@ -13,6 +13,7 @@ import numpy as np
 from longca import lengths
 from longca.errors import BadInput
 from longca.masks.bands import Bands, Ints
+from longca.masks.handle import constant
 from longca.masks.mask import Mask
 
 
@@ -55,6 +56,7 @@ class Pattern:
     own_lengths: Lengths | None
     module: str  # that defines it
 
+    @constant
     def __call__(
         self,
         seqlen: int,

@@ -12,6 +12,7 @@ Everything is decided with integers from the mask and the number of ranks, so al
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +77,12 @@ def balanced(mask: Mask, ranks: int, slack: float = SLACK, work: Ints | None = N
         circle = Circle(rest, work)
     shares.append(circle.ranges)
     return tuple(sorted(shares, key=lambda share: int(share[0, 0])))
+
+
+@lru_cache(maxsize=16)
+def balanced_for(mask: Mask, ranks: int) -> Shards:
+    """`balanced` with its defaults; plans that differ in options alone share the result."""
+    return balanced(mask, ranks)
 
 
 class Circle:

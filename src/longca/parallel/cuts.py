@@ -41,11 +41,12 @@ def tiles_touched(mask: AnyMask) -> int:
 
 
 def once_for_all_ranks(make: Callable[..., T]) -> Callable[..., T]:
-    """Returns the function with a cache of its last results by the identity of its arguments: ranks of a plan share mask and shards."""
-    known: OrderedDict[tuple[int, ...], tuple[tuple[object, ...], T]] = OrderedDict()
+    """Returns the function with a cache of its last results by the identity of its arguments: ranks of a plan share mask and shards, and
+    plans share shards that are the same. Numbers are compared by value."""
+    known: OrderedDict[tuple[object, ...], tuple[tuple[object, ...], T]] = OrderedDict()
 
     def remembered(*args: object) -> T:
-        key = tuple(map(id, args))
+        key = tuple(arg if isinstance(arg, int) else (id(arg),) for arg in args)
         if key not in known:
             known[key] = args, make(*args)  # with its arguments, so that their identities stay theirs
             while len(known) > REMEMBERED:

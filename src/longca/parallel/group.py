@@ -7,22 +7,28 @@ import json
 import logging
 import socket
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from longca.errors import BadInput
+from longca.kernels.bounded_cache import tensor_bytes, tensors_in
 from longca.masks import AnyMask
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.options import Options
 from longca.parallel.plan import Plan
 from longca.parallel.planner import Planner
 
+if TYPE_CHECKING:
+    from longca.parallel.primitives.program import Program
+
 log = logging.getLogger("longca")
-MOST_PLANS = 64  # that a group holds on to; the number is the same on all ranks, so they forget alike
+CACHE_BYTES = 1 << 30  # of plans and their prepared kernels that a group holds on to
+DEPTH = 12  # levels of objects in which tensors of prepared kernels are looked for
+BYTES = "bytes"  # a field of messages, beside the facts
 MESSAGE_BYTES = 2048
 
 
@@ -30,10 +36,14 @@ class Group:
     """The ranks of a process group or of one dimension of a device mesh. All of them make it, and use it in the same order.
 
     `device` is by default that of the mesh, or the current GPU with NCCL. How many neighbouring ranks share a node is found out from the
-    hosts, unless `ranks_per_node` says it. A group may be used as a context manager, which closes it.
+    hosts, unless `ranks_per_node` says it. It holds on to the plans used last, of `cache_bytes` with their prepared kernels. A group may be
+    used as a context manager, which closes it.
     """
 
-    def __init__(self, group: Any = None, *, device: str | torch.device | None = None, ranks_per_node: int | None = None) -> None:
+    def __init__(
+        self, group: Any = None, *, device: str | torch.device | None = None, ranks_per_node: int | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:  # fmt: skip
         if not dist.is_initialized():
             raise BadInput("context parallelism needs ranks; call torch.distributed.init_process_group first.")
         members, kind = _process_group(group)
@@ -47,6 +57,9 @@ class Group:
             ranks_per_node = neighbours(self.exchange(_host_name()))
         self.planner = Planner(self.rank, self.size, ranks_per_node, self.device.type)
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._cache_bytes = cache_bytes
+        self._grown: tuple[Plan, int] | None = None  # what this rank prepared last, of which the others do not know the bytes yet
+        self._side = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self._stated: set[str] = set()
 
     @property
@@ -84,11 +97,32 @@ class Group:
             raise BadInput(f"the plan is for rank {plan.rank} of {plan.ranks}, and this is rank {self.rank} of {self.size}; plan here.")
         known = self._plans.pop(plan.digest, plan)
         known.group, known.has_sharded = self, known.has_sharded or plan.has_sharded
+        known.held_bytes = known.held_bytes or tensor_bytes((known.masks, known.shards), DEPTH)
         self._plans[plan.digest] = known
-        while len(self._plans) > MOST_PLANS:
-            self._plans.popitem(last=False)
+        self._forget()
         self._state(known)
         return known
+
+    def _forget(self) -> None:
+        """Drops the plans that were used least recently. Ranks count the same bytes, so they drop the same ones."""
+        while len(self._plans) > 1 and sum(plan.held_bytes for plan in self._plans.values()) > self._cache_bytes:
+            self._plans.popitem(last=False)
+
+    def beside_compute(self, plan: Plan, make: Callable[[], Program]) -> Program:
+        """Returns the program that `make` prepares for a plan. On a GPU this happens on a stream of its own: there the host waits for its
+        uploads, and not for what the GPU computes."""
+        if self._side is None:
+            made = make()
+        else:
+            with torch.cuda.stream(self._side):
+                made = make()
+            compute = torch.cuda.current_stream(self.device)
+            compute.wait_stream(self._side)
+            for tensor in tensors_in(made, DEPTH):
+                if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+                    tensor.record_stream(compute)  # its memory is not given away while an attention may still read it
+        self._grown = plan, tensor_bytes(made, DEPTH)
+        return made
 
     def _state(self, plan: Plan) -> None:
         """Logs once what was chosen, on the first rank."""
@@ -110,7 +144,8 @@ class Group:
 
     def agree(self, facts: Mapping[str, str]) -> None:
         """Raises BadInput on all ranks where one has other facts than the first."""
-        answers = [json.loads(text) for text in self.exchange(json.dumps(dict(facts)))]
+        grown = self._grown[1] if self._grown else 0
+        answers = [json.loads(text) for text in self.exchange(json.dumps({**facts, BYTES: grown}))]
         for rank, answer in enumerate(answers):
             for name in facts:
                 if answer.get(name) != answers[0].get(name):
@@ -119,6 +154,10 @@ class Group:
                         f"the ranks of a plan call different attentions: {name} is {there} on rank {rank} and {here} on rank 0; "
                         "make the same plan and the same calls on all ranks."
                     )
+        if self._grown:
+            self._grown[0].held_bytes += max(answer[BYTES] for answer in answers)
+            self._grown = None
+            self._forget()
 
     def close(self) -> None:
         """Ends the group's communicators, and lets go of all plans and of what was prepared for them. All ranks do so; a second call does

@@ -53,6 +53,7 @@ class Method(ABC):
     merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
     own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
     peer: ClassVar[bool] = False  # another project's: it calls torch.distributed itself, so its transfers are neither counted nor left out
+    balancer: ClassVar[bool] = False  # another project's shards with LongCA's transfers; listed with the peers
     modules: ClassVar[tuple[str, ...]] = ()  # what must be installed
     package: ClassVar[str] = ""  # what pip calls it
     takes_sinks: ClassVar[bool] = False  # its programs take sinks as a fourth argument, as those of the primitives do

@@ -44,6 +44,7 @@ class Plan(Handled):
     digest: str  # of everything above, but for the rank
     has_sharded: bool = False  # attention of a plan that sharded nothing would get another plan's tokens
     labelled: int | None = None  # labels of all ranks in the batch that was sharded last
+    held_bytes: int = 0  # by masks, shards and prepared kernels, on the rank that holds the most; the same number on all ranks
     group: Group | None = None
     _programs: dict[tuple[str, Case, bool], Program] = field(default_factory=dict)
 
@@ -189,6 +190,24 @@ class Plan(Handled):
             raise Refused(f"{self.kernel} gives no lse here; take another kernel, or leave out return_lse.")
         return out, lse
 
+    def prepare(
+        self, dtype: torch.dtype = torch.bfloat16, *, backward: bool = True, batch: int = 0, scale: float = 0.0, softcap: float = 0.0,
+        sinks: bool = False, compiled: bool = False,
+    ) -> Plan:  # fmt: skip
+        """Prepares the kernels of all masks for tensors of this dtype, and returns the plan.
+
+        All ranks call it, best one step ahead: neither does it wait for what the GPU computes, nor does the GPU wait for it. Without it the
+        first attention of each kind does this. `batch` is the number of entries in front of tensors [B, L, H, D], 0 where there are none;
+        `compiled`: torch.compile traces the attention.
+        """
+        entries = max(1, batch)
+        shapes = [(self.heads[side] * entries, self.head_dim[part]) for side, part in ((0, 0), (1, 0), (1, 1))]
+        q, k, v = (torch.empty(1, dtype=dtype, device=self._own_group().device).expand(self.tokens, *shape) for shape in shapes)
+        case = self.case_of(q, k, v, batch, scale, softcap, sinks, backward)
+        for name in self.masks:
+            self._prepared(name, case, compiled)
+        return self
+
     def case_of(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, entries: int, scale: float, softcap: float, sinks: bool, backward: bool
     ) -> Case:
@@ -207,20 +226,25 @@ class Plan(Handled):
     def program(self, name: str | None, case: Case, compiled: bool = False) -> Program:
         """Returns this rank's program under a mask. All ranks make it at their first call, and compare first what they call. A `compiled`
         call needs a kernel whose backward is a function."""
-        group, name = self._own_group(), self._named(name)
-        if (name, case, compiled) not in self._programs:
-            if not self.has_sharded:
-                raise BadInput(
-                    "this plan has sharded nothing, so these tokens are another plan's, or all; shard the batch with the plan whose "
-                    "attention you call."
-                )
+        name = self._named(name)
+        self._own_group()
+        if not self.has_sharded:
+            raise BadInput(
+                "this plan has sharded nothing, so these tokens are another plan's, or all; shard the batch with the plan whose "
+                "attention you call."
+            )
+        return self._prepared(name, case, compiled)
+
+    def _prepared(self, name: str, case: Case, compiled: bool) -> Program:
+        key, group = (name, case, compiled), self._own_group()
+        if key not in self._programs:
             group.agree(self._facts(name, case))
             method = registry.get(self.method)
             method.own_backward = method.own_backward and not compiled  # type: ignore[misc]  # of this object alone
             settings = (self.masks[name], case, self.ranks, Grid.parse(self.grid), self.kernel)
             made = make_plan(method, *settings, options=self.options, shards=self.shards)
-            self._programs[name, case, compiled] = made.program(group.comm)
-        return self._programs[name, case, compiled]
+            self._programs[key] = group.beside_compute(self, lambda: made.program(group.comm))
+        return self._programs[key]
 
     def _facts(self, name: str, case: Case) -> dict[str, str]:
         """What must be the same on all ranks that call an attention together."""

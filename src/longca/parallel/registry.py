@@ -70,7 +70,7 @@ def peers() -> list[str]:
 
 
 def _in_order(peers: bool) -> list[str]:
-    chosen = [name for name, method in classes().items() if method.peer == peers]
+    chosen = [name for name, method in classes().items() if (method.peer or method.balancer) == peers]
     return sorted(chosen, key=lambda name: (classes()[name].order, name))
 
 

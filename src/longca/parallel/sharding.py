@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +10,7 @@ from longca.masks import AnyMask, BlockMask
 from longca.masks.bands import Ints
 from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.grid import Grid
-from longca.parallel.ranges import Ranges, Shards, as_array, count, joined, part
+from longca.parallel.ranges import Shards, as_array, count, joined, part
 
 
 def contiguous(length: int, ranks: int) -> Shards:
@@ -45,8 +44,11 @@ def zigzag_documents(start: Ints, length: Ints, ranks: int) -> Shards:
     return tuple(joined(np.concatenate([pieces[:, rank], pieces[:, chunks - 1 - rank]])) for rank in range(ranks))
 
 
-def split_each(shards: Sequence[Ranges], parts: int) -> Shards:
+@once_for_all_ranks
+def split_each(shards: Shards, parts: int) -> Shards:
     """Every shard cut into equal parts, in order: what the members of a head-splitting group own. Part u of shard r is rank r*parts + u."""
+    if parts == 1:
+        return shards
     pieces = []
     for shard in shards:
         edges = [count(shard) * u // parts for u in range(parts + 1)]
@@ -54,9 +56,14 @@ def split_each(shards: Sequence[Ranges], parts: int) -> Shards:
     return tuple(pieces)
 
 
-@once_for_all_ranks
 def rings_of(shards: Shards, grid: Grid) -> tuple[Shards, list[Shards]]:
     """The queries that each place of a ring has, the same in every ring, and the keys of the places of each ring."""
-    groups = [grid.head_group(place * grid.heads) for place in range(grid.ring)]
+    return (shards, [shards]) if grid.heads == 1 else _rings_of(shards, grid.heads, grid.ring)
+
+
+@once_for_all_ranks
+def _rings_of(shards: Shards, heads: int, ring: int) -> tuple[Shards, list[Shards]]:
+    grid = Grid(heads, ring)
+    groups = [grid.head_group(place * heads) for place in range(ring)]
     rows = tuple(joined(np.concatenate([shards[rank] for rank in group])) for group in groups)
-    return rows, [tuple(shards[group[ring]] for group in groups) for ring in range(grid.heads)]
+    return rows, [tuple(shards[group[number]] for group in groups) for number in range(heads)]

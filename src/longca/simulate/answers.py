@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from longca.bench.plan.cell import Cell
 from longca.results.shown import Part, Shown
 from longca.simulate import cluster as clusters
 from longca.simulate import words
@@ -17,6 +16,7 @@ from longca.simulate.cluster import Cluster
 from longca.simulate.contest import Contest, contests
 from longca.simulate.errors import Trust, margin, spread_of, trust_in, usual
 from longca.simulate.published import Point, Published
+from longca.simulate.request import Request
 from longca.simulate.run import Simulated
 from longca.simulate.sensitivity import Sensitivity
 from longca.simulate.table import Row
@@ -27,7 +27,7 @@ class Plan(Shown):
     """What methods send, hold and compute: one row per method, grid, mask, length and pass."""
 
     planned: list[Row]
-    cells: list[Cell]
+    splits: Request
 
     @property
     def ok(self) -> bool:
@@ -39,7 +39,7 @@ class Plan(Shown):
         return [row.as_dict() for row in self.planned]
 
     def parts(self) -> list[Part]:
-        return words.plan(self.planned, self.cells)
+        return words.plan(self.planned, self.splits)
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +48,7 @@ class Simulation(Shown):
 
     name: str
     cluster: Cluster
+    splits: Request  # what was asked
     results: list[Simulated]
     with_best: bool = False
     kernel_named: bool = False
@@ -67,7 +68,7 @@ class Simulation(Shown):
     @cached_property
     def contests(self) -> list[Contest]:
         """One for each number of GPUs, mask, length, shape and pass, over all packs; the fastest entry is first."""
-        return contests(self.results, bool(self.workload))
+        return contests(self.results, bool(self.workload), self.splits.layers)
 
     def trust(self, contest: Contest) -> dict[str, Trust]:
         """How far predictions of the best entry of each method may be off."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -12,24 +12,37 @@ from msgspec.structs import replace
 from longca.bench.plan.cell import Cell
 from longca.results.problem import Problem, Split
 from longca.results.record import Status
-from longca.simulate.predict import Prediction
 from longca.simulate.run import Simulated
 
 AS_LONG = 1e-3  # of the time: no difference
+MODEL = "model"  # in place of a mask, where a question is about all layers of a model
 DRAWS, PART = 400, 0.05  # of packs, with replacement; what an interval leaves out at each end
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One method, grid and set of options, with its result in each pack."""
+    """One method, grid and set of options, with its results in each pack: one, or of a model one for each of its masks."""
 
     split: Split
-    results: tuple[Simulated, ...]
+    by_pack: tuple[tuple[Simulated, ...], ...]
+    layers: Mapping[str, int]  # of a model: how many have each mask
+
+    @property
+    def results(self) -> list[Simulated]:
+        return [result for pack in self.by_pack for result in pack]
+
+    def weight(self, result: Simulated) -> int:
+        """How many layers take this time."""
+        return self.layers.get(result.cell.problem.mask, 1)
 
     @cached_property
     def times(self) -> list[float]:
-        """Milliseconds in each pack; where one was not simulated, the least that it can take."""
-        return [result.prediction.ms if result.prediction else result.least_ms or 0.0 for result in self.results]
+        """Milliseconds in each pack, of all layers; where one was not simulated, the least that it can take."""
+        return [sum(self.weight(result) * self._ms(result) for result in pack) for pack in self.by_pack]
+
+    @staticmethod
+    def _ms(result: Simulated) -> float:
+        return result.prediction.ms if result.prediction else result.least_ms or 0.0
 
     @cached_property
     def total_ms(self) -> float:
@@ -40,21 +53,18 @@ class Entry:
         return all(result.prediction is not None for result in self.results)
 
     @property
-    def predictions(self) -> list[Prediction]:
-        return [result.prediction for result in self.results if result.prediction is not None]
-
-    @property
     def tflops(self) -> float:
         """Of each GPU: all work over all time."""
-        return sum(found.tflops * found.ms for found in self.predictions) / self.total_ms
+        return self.share("tflops")
 
     @property
     def peak_bytes(self) -> int:
-        return max((max(found.peaks) for found in self.predictions), default=0)
+        return max((max(result.prediction.peaks) for result in self.results if result.prediction), default=0)
 
     def share(self, name: str) -> float:
-        """A share of the time of all packs, such as compute_share."""
-        return sum(float(getattr(found, name)) * found.ms for found in self.predictions) / self.total_ms
+        """A share of the time of all packs, such as compute_share, or another mean over this time."""
+        found = [(self.weight(result), result.prediction) for result in self.results if result.prediction is not None]
+        return sum(weight * float(getattr(own, name)) * own.ms for weight, own in found) / self.total_ms
 
     @property
     def name(self) -> str:
@@ -70,7 +80,7 @@ class Contest:
 
     @property
     def packs(self) -> int:
-        return len(self.entries[0].results)
+        return len(self.best.by_pack)
 
     @property
     def best(self) -> Entry:
@@ -116,24 +126,32 @@ def question_of(cell: Cell) -> Problem:
     return replace(cell.problem, seed=0, documents=None)
 
 
-def contests(results: Sequence[Simulated], one_question: bool = False) -> list[Contest]:
-    """The questions of these results. With `one_question` (a workload) all masks and lengths are packs of one. Entries that are refused or
-    do not fit in some pack are left out; of entries that take as long as the fastest, the one that needs the least memory is first."""
+def contests(results: Sequence[Simulated], one_question: bool = False, layers: Mapping[str, int] | None = None) -> list[Contest]:
+    """The questions of these results. With `one_question` (a workload) all masks and lengths are packs of one; with `layers` (a model) the
+    masks of one seed are one pack. Entries that are refused or do not fit in some pack are left out; of entries that take as long as the
+    fastest, the one that needs the least memory is first."""
     together: dict[Problem, dict[Split, dict[Problem, Simulated]]] = {}
-    packs: dict[Problem, dict[Problem, None]] = {}
+    asked: dict[Problem, dict[Problem, list[Problem]]] = {}  # the problems of each pack of each question
     for result in results:
-        problem, split = question_of(result.cell), result.cell.split
+        problem, pack, split = question_of(result.cell), result.cell.problem, result.cell.split
         if split is None:
             continue
+        if layers:
+            problem, pack = replace(problem, mask=MODEL, params=()), replace(pack, mask=MODEL, params=())
         if one_question:
             problem = replace(problem, mask="workload", seqlen=1, params=())
-        packs.setdefault(problem, {})[result.cell.problem] = None
+        own = asked.setdefault(problem, {}).setdefault(pack, [])
+        if result.cell.problem not in own:
+            own.append(result.cell.problem)
         if result.outcome.status in (Status.OK, Status.SKIPPED):
             together.setdefault(problem, {}).setdefault(split, {})[result.cell.problem] = result
     found = []
     for problem, splits in together.items():
+        packs = list(asked[problem].values())
         entries = [
-            Entry(split, tuple(own[pack] for pack in packs[problem])) for split, own in splits.items() if len(own) == len(packs[problem])
+            Entry(split, tuple(tuple(own[each] for each in pack) for pack in packs), layers or {})
+            for split, own in splits.items()
+            if len(own) == sum(map(len, packs))
         ]
         if entries:
             found.append(Contest(problem, _ordered(entries)))

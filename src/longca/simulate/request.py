@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from msgspec.structs import replace
@@ -39,6 +39,9 @@ class Request:
     all_grids: bool = False  # every grid, unless the suite gives one
     all_options: bool = False  # every value that a search tries of options that the suite does not give
     steps: tuple[Step, ...] = ()  # of a workload, in place of masks and lengths
+    layers: Mapping[str, int] = field(default_factory=dict)  # of a model with several masks: how many layers have each
+    tensor: int = 1  # GPUs that share the heads; the suite has those of one
+    total: int | None = None  # GPUs in all: those that share neither the sequence nor the heads have other data
 
     def __post_init__(self) -> None:
         check(self.suite)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 
-from longca.bench.plan.cell import Cell
 from longca.simulate.cluster import Cluster, changed, constant
 from longca.simulate.contest import AS_LONG, Contest, Entry
 from longca.simulate.forked import map_forked
@@ -46,30 +45,28 @@ class Sensitivity:
 def sensitivity(contest: Contest, cluster: Cluster) -> Sensitivity:
     """Of the best method and the next ones that take another time, in the packs that take most of the time."""
     rivals = [entry for entry in contest.by_method if contest.longer(entry) > AS_LONG][:RIVALS]
-    entries, packs = [contest.best, *rivals], _longest(contest)
+    packs = _longest(contest)
     names = [name for name in CONSTANTS if constant(cluster, CONSTANTS[name][0]) and not (name == "links in a node" and cluster.cores)]
-    variants = [(name, factor) for name in names for factor in FACTORS]
-    clusters = [cluster, *(_scaled(cluster, name, factor) for name, factor in variants)]
-    cells = [entry.results[pack].cell for pack in packs for entry in entries]
-    times = list(map_forked(lambda cell: _times(cell, clusters), cells))
-    totals = [
-        [sum(one[number] for one in times[place :: len(entries)]) for place in range(len(entries))] for number in range(len(clusters))
-    ]
-    usual, own = totals[0], dict(zip(variants, totals[1:], strict=True))
+    variants = {(name, factor): _scaled(cluster, name, factor) for name in names for factor in FACTORS}
+    usual = _total(contest.best, packs, cluster)
+    best = dict(zip(variants, _totals(contest.best, packs, list(variants.values())), strict=True))
     better = {name: FACTORS[0] if name == "host time" else FACTORS[1] for name in names}
-    gains = {name: 1 - own[name, better[name]][0] / usual[0] for name in names}
-    changes = []
-    for name in names:
-        flips = [
-            (flip, place)
-            for place in range(1, len(entries))
-            for factor in FACTORS
-            if (flip := _flip(usual, own[name, factor], place, factor))
-        ]
-        if flips:
-            factor, place = min(flips, key=lambda flip: abs(log(flip[0])))
-            changes.append(Change(name, factor, factor * constant(cluster, CONSTANTS[name][0]), entries[place]))
-    return Sensitivity(gains, sorted(changes, key=lambda change: abs(log(change.factor))), rivals)
+    changes = dict[str, Change]()
+    for rival in rivals:
+        own = _total(rival, packs, cluster)
+        wanted = [key for key in variants if _may_win(own, best[key], key[1] == better[key[0]])]
+        for (name, factor), time in zip(wanted, _totals(rival, packs, [variants[key] for key in wanted]), strict=True):
+            flip = _flip(own / usual, time / best[name, factor], factor)
+            if flip is not None and (name not in changes or abs(log(flip)) < abs(log(changes[name].factor))):
+                changes[name] = Change(name, flip, flip * constant(cluster, CONSTANTS[name][0]), rival)
+    gains = {name: 1 - best[name, better[name]] / usual for name in names}
+    return Sensitivity(gains, sorted(changes.values(), key=lambda change: abs(log(change.factor))), rivals)
+
+
+def _may_win(rival: float, best: float, is_better: bool) -> bool:
+    """Whether a rival may take less than the best with another constant: a worse one makes nothing faster, and one that is twice as good
+    makes nothing more than twice as fast."""
+    return rival / 2 < best if is_better else rival < best
 
 
 def _longest(contest: Contest) -> list[int]:
@@ -84,13 +81,25 @@ def _scaled(cluster: Cluster, name: str, factor: float) -> Cluster:
     return changed(cluster, {each: factor * constant(cluster, each) for each in CONSTANTS[name]})
 
 
-def _times(cell: Cell, clusters: Sequence[Cluster]) -> list[float]:
-    """Milliseconds on each cluster."""
-    programs = Programs.of(plan_job([cell]))
-    return [predict(programs, cluster, cell.problem.pass_).ms for cluster in clusters]
+def _total(entry: Entry, packs: Sequence[int], cluster: Cluster) -> float:
+    """Milliseconds of these packs together, which are known already where they were simulated."""
+    return sum(entry.times[pack] for pack in packs) if entry.is_simulated else _totals(entry, packs, [cluster])[0]
 
 
-def _flip(usual: Sequence[float], other: Sequence[float], place: int, factor: float) -> float | None:
-    """The factor at which this entry overtakes the best: between 1 and `factor`, on a straight line in logarithms; None: it does not."""
-    now, then = log(usual[place] / usual[0]), log(other[place] / other[0])
-    return exp(log(factor) * now / (now - then)) if now >= 0 > then else None
+def _totals(entry: Entry, packs: Sequence[int], clusters: Sequence[Cluster]) -> list[float]:
+    """Milliseconds of these packs together on each cluster."""
+    if not clusters:
+        return []
+    results = [result for pack in packs for result in entry.by_pack[pack]]
+    recorded = [(Programs.of(plan_job([result.cell])), entry.weight(result)) for result in results]
+    pass_ = results[0].cell.problem.pass_
+    replays = [(programs, cluster) for cluster in clusters for programs, _ in recorded]
+    times = list(map_forked(lambda replay: predict(*replay, pass_).ms, replays))
+    parts = [times[start : start + len(results)] for start in range(0, len(times), len(results))]
+    return [sum(weight * ms for (_, weight), ms in zip(recorded, part, strict=True)) for part in parts]
+
+
+def _flip(now: float, then: float, factor: float) -> float | None:
+    """The factor at which a rival overtakes the best, from the ratio of their times now and then: between 1 and `factor`, on a straight
+    line in logarithms; None: it does not."""
+    return exp(log(factor) * log(now) / (log(now) - log(then))) if now >= 1 > then else None

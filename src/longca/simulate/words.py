@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from longca.bench.plan.cell import Cell
@@ -16,6 +16,7 @@ from longca.simulate.cluster import DENSE, DOCUMENTS, Cluster
 from longca.simulate.contest import AS_LONG, Contest, Entry
 from longca.simulate.errors import ledger_of, spread_of, usual
 from longca.simulate.published import Point, Published
+from longca.simulate.request import Request
 from longca.simulate.sensitivity import Sensitivity
 from longca.simulate.table import Row
 from longca.text import format_memory, format_size, plural
@@ -28,13 +29,14 @@ PLANNED = ["method", "grid", "GPUs", "mask", "tokens", "pass", "sent in node", "
 SIMULATED = ["method", "grid", "GPUs", "mask", "tokens", "pass", "ms", "range", "TFLOP/s"]
 SHARES = ["compute", "transfers", "others", "host", "hidden"]
 LEGEND = (
-    "ms: the mean over packs. compute: its share of the time (mean over ranks); transfers, others, host: shares of waiting for transfers, "
+    "ms: the mean over packs, of attention alone; memory: of one attention call. compute: its share of the time (mean over ranks); "
+    "transfers, others, host: shares of waiting for transfers, "
     "other ranks and the host. hidden: the share of transfers that overlaps with compute."
 )
 SAME_SPEED = "Attention has the cluster's speed with every kernel; --kernels changes memory, copies and what is refused."
 
 
-def plan(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Part]:
+def plan(rows: Sequence[Row], splits: Request) -> list[Part]:
     """What methods send, hold and compute, how uneven plans share tokens, and what is refused."""
     shown, details, refused = list[list[str]](), dict[str, tuple[str, ...]](), dict[str, str]()
     for row in rows:
@@ -50,10 +52,44 @@ def plan(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Part]:
         shown.append([row.method, grid, str(row.gpus), row.mask, format_size(row.seqlen), row.pass_, *sent, work, f"{row.imbalance:.2f}"])
     parts: list[Part] = []
     if shown:
-        note = "Each value is the largest of all GPUs. Memory is the peak of inputs, results, buffers, and declared fp32 sums."
-        parts = [Table("", PLANNED, shown), "", note, *documents(cells)]
+        note = "Each value is the largest of all GPUs, of one attention call. Memory is the peak of inputs, results, buffers, and declared "
+        note += "fp32 sums; weights, activations and other layers come on top."
+        parts = [Table("", PLANNED, shown), ""]
+        if splits.layers:
+            parts += [Table(layers_text(splits.layers), PLANNED[:-2], model_rows(rows, splits.layers)), ""]
+        parts += [note, *documents(splits.cells())]
     parts += ["\n  ".join((case, *lines)) for case, lines in details.items()]
     return parts + [f"{case} {reason}" for case, reason in refused.items()]
+
+
+def model_rows(rows: Sequence[Row], layers: Mapping[str, int]) -> list[list[str]]:
+    """What all layers of a model send together, and the most memory of one of them."""
+    kinds: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        key = (
+            row.method,
+            f"{row.grid} {row.options}".strip(),
+            str(row.gpus),
+            f"all {sum(layers.values())} layers",
+            format_size(row.seqlen),
+            row.pass_,
+        )
+        if not row.refusal:
+            kinds.setdefault((*key, str(row.seed)), {})[row.mask] = row
+    shown = []
+    for (*names, _), own in kinds.items():
+        if len(own) == len(layers):
+            weighted = list(zip(own.values(), layers.values(), strict=True))
+            inside, between = (sum(count * getattr(row, name) for row, count in weighted) for name in ("inside_bytes", "between_bytes"))
+            messages = sum(count * row.messages for row, count in weighted)
+            peak = max(row.peak_bytes for row in own.values())
+            shown.append([*names, format_memory(inside), format_memory(between), str(messages), format_memory(peak)])
+    return shown
+
+
+def layers_text(layers: Mapping[str, int]) -> str:
+    """The layers of a model by mask."""
+    return ", ".join(f"{plural(count, 'layer')} {mask}" for mask, count in layers.items())
 
 
 def documents(cells: Sequence[Cell]) -> list[str]:
@@ -88,11 +124,18 @@ def simulation(found: Simulation) -> list[Part]:
     contests, parts = found.contests, list[Part]()
     for place, contest in enumerate(contests if found.with_best else []):
         parts += [*answer(found, contest, found.sensitivities.get(place)), ""]
-    rows = [row for contest in contests for row in _rows(contest, found.with_best, found.workload)]
+    if found.splits.total is not None and contests:
+        parts += [shares_of_gpus(found, found.splits.total), ""]
+    rows = [row for contest in contests for row in _rows(found, contest)]
     if rows:
         parts += [Table("", [*SIMULATED, *SHARES, "memory"], rows), ""]
         parts += [_skipped(contest) for contest in contests if len(contest.simulated) < len(contest.entries)]
         parts.append(f"SIMULATED on {found.name} ({found.cluster.about}), not measured. {LEGEND}")
+        parts += (
+            ["Each kind of layer has the tokens that suit its own mask; a plan for both shares one partition."]
+            if found.splits.layers
+            else []
+        )
         parts += [] if found.with_best else dict.fromkeys(line for contest in contests for line in trust(found, contest))
         parts += documents([result.cell for result in found.results])
     refused: dict[tuple[str, str], list[str]] = {}
@@ -105,17 +148,36 @@ def simulation(found: Simulation) -> list[Part]:
     return [*parts, SAME_SPEED] if rows and found.kernel_named else parts
 
 
-def _rows(contest: Contest, few: bool, workload: str) -> list[list[str]]:
+def shares_of_gpus(found: Simulation, total: int) -> Table:
+    """The best method for every number of GPUs that share a sequence, and how many tokens all GPUs together attend to in a second."""
+    tensor, rows = found.splits.tensor, list[list[str]]()
+    for contest in sorted(found.contests, key=lambda contest: (contest.problem.pass_, contest.problem.ranks)):
+        problem, best = contest.problem, contest.best
+        groups, ms = total // (problem.ranks * tensor), best.total_ms / contest.packs
+        gpus = f"CP {problem.ranks} x DP {groups}" + (f" x TP {tensor}" if tensor > 1 else "")
+        speed = f"{1e3 * groups * problem.seqlen / ms:.3g}"
+        rows.append([gpus, short_name(found, contest), problem.pass_.value, best.name, f"{ms:.4g}", speed, format_memory(best.peak_bytes)])
+    columns = ["GPUs", "mask", "pass", "method", "ms", "tokens/s of all GPUs", "memory"]
+    return Table(f"{total} GPUs: attention alone; memory is that of one attention call", columns, rows)
+
+
+def name_of(found: Simulation, contest: Contest) -> str:
+    """The mask of a question, the layers of its model, or its workload."""
+    return found.workload or layers_text(found.splits.layers) or contest.problem.mask_title
+
+
+def short_name(found: Simulation, contest: Contest) -> str:
+    layers = found.splits.layers
+    return f"all {sum(layers.values())} layers" if layers else name_of(found, contest)
+
+
+def _rows(found: Simulation, contest: Contest) -> list[list[str]]:
     """The fastest entries, or all of them."""
     rows, problem = list[list[str]](), contest.problem
-    for entry in contest.simulated[: SHOWN if few else None]:
+    for entry in contest.simulated[: SHOWN if found.with_best else None]:
         split, seqlens = entry.split, {result.cell.problem.seqlen for result in entry.results}
-        tokens = (
-            format_size(problem.seqlen)
-            if len(seqlens) == 1 and not workload
-            else f"{format_size(min(seqlens))} to {format_size(max(seqlens))}"
-        )
-        names = [split.method, split.shape, str(problem.ranks), workload or problem.mask_title, tokens, problem.pass_.value]
+        tokens = format_size(problem.seqlen) if len(seqlens) == 1 else f"{format_size(min(seqlens))} to {format_size(max(seqlens))}"
+        names = [split.method, split.shape, str(problem.ranks), short_name(found, contest), tokens, problem.pass_.value]
         spread = f"{format_figure(min(entry.times))} to {format_figure(max(entry.times))}" if contest.packs > 1 else ""
         shares = (entry.share(name) for name in (*BOUNDS, "hidden_share"))
         figures = [f"{entry.total_ms / contest.packs:.4g}", spread, format_figure(entry.tflops), *(f"{share:.0%}" for share in shares)]
@@ -146,8 +208,8 @@ def method_name(cell: Cell) -> str:
 def answer(found: Simulation, contest: Contest, hangs_on: Sensitivity | None) -> list[str]:
     """What to use, what is as good, how sure that is, what bounds it, and what would change it: a line each."""
     best, packs = contest.best, contest.packs
-    what = f"{found.workload}: {plural(packs, 'pack')} on {contest.problem.ranks} GPUs, {contest.problem.pass_.value}"
-    what = what if found.workload else title(best.results[0].cell)
+    size = plural(packs, "pack") if found.workload else f"{format_size(contest.problem.seqlen)} tokens"
+    what = f"{name_of(found, contest)}, {size} on {plural(contest.problem.ranks, 'GPU')}, {contest.problem.pass_.value}"
     mean = best.total_ms / packs
     ends = f" (mean of {packs} packs, {format_figure(min(best.times))} to {format_figure(max(best.times))})" if packs > 1 else ""
     lines = [f"{what}: use {best.name}, {mean:.3g} ms{ends}, {format_figure(best.tflops)} TFLOP/s per GPU."]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longca.masks import AnyMask, Mask
-from longca.parallel.balance import balanced, row_work
+from longca.parallel.balance import balanced, balanced_for, row_work
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
 from longca.parallel.options import NODE, STAGES
@@ -38,7 +38,7 @@ class Magi(Method):
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         assert isinstance(mask, Mask)  # block patterns are refused
-        return balanced(mask, grid.ranks)
+        return balanced_for(mask, grid.ranks)
 
     def partition(self, masks: Sequence[tuple[AnyMask, int]], grid: Grid) -> Shards:
         """Balances the work of all layers together; which transfers are few is decided by the mask with the most work."""
