@@ -10,29 +10,17 @@ import pytest
 from longca.bench.plan.request import seeds_of
 from longca.cli import main
 from longca.errors import BadInput
-
-COMMANDS = {
-    "run": ["run", "--masks", "causal", "--kernels", "torch:plain", "--device", "cpu"],
-    "mask": ["mask", "causal", "--seqlen", "64"],
-    "gallery": ["mask", "--gallery", "gallery", "--seqlen", "64"],
-    "explain": ["explain", "--mask", "causal", "--seqlen", "64", "--device", "cpu"],
-    "verify": ["verify", "--masks", "causal", "--kernels", "torch:plain", "--device", "cpu"],
-    "verify cp": ["verify", "--level", "cp", "--masks", "causal", "--device", "cpu"],
-    "plan": ["plan", "--masks", "causal"],
-    "simulate": ["simulate", "--masks", "causal"],
-}
+from longca.masks.pattern import check_seed
 
 
-@pytest.mark.parametrize("seed", ["-1", str((1 << 62) + 1)])
-@pytest.mark.parametrize("name", COMMANDS)
-def test_commands_refuse_what_is_no_seed(
-    name: str, seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main([*COMMANDS[name], "--seed", seed]) == 2
-    printed = capsys.readouterr()
-    assert printed == ("", f"longca: the seed (--seed) must be a whole number from 0 to {1 << 62}, not {seed}.\n")
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("seed", [-1, (1 << 62) + 1])
+def test_what_is_no_seed_is_refused(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = f"the seed (--seed) must be a whole number from 0 to {1 << 62}, not {seed}."
+    with pytest.raises(BadInput) as refused:
+        check_seed(seed)
+    assert str(refused.value) == refusal
+    assert main(["mask", "causal", "--seqlen", "64", "--seed", str(seed)]) == 2
+    assert capsys.readouterr() == ("", f"longca: {refusal}\n")
 
 
 @pytest.mark.parametrize(
