@@ -187,7 +187,7 @@ def test_the_inputs_of_a_data_set_live_until_those_of_the_next_are_made() -> Non
         return inputs
 
     subject = checks.KernelSubject(kernel, kernel.prepare(mask, case), case)
-    checks.check(subject, case, inputs_of, lambda tensors, data_set, verdict: None)
+    checks.SubjectCheck(subject, case, inputs_of, lambda tensors, data_set, verdict: None).run()
     assert alive == [[], [True]]
     assert len(DATA_SETS) == 2
 
@@ -206,7 +206,7 @@ def test_where_there_is_no_memory_for_the_inputs_of_both_data_sets_there_is_for_
 
     subject = checks.KernelSubject(kernel, kernel.prepare(mask, case), case)
     compared = list[str]()
-    checks.check(subject, case, inputs_of, lambda tensors, data_set, verdict: compared.append(data_set))
+    checks.SubjectCheck(subject, case, inputs_of, lambda tensors, data_set, verdict: compared.append(data_set)).run()
     assert compared == [*DATA_SETS]
 
 

@@ -268,7 +268,9 @@ def _check(
     def tell_wrong(verdict: Verdict) -> None:
         session.tell_outcome(failure(_wrong(verdict), grad=case.backward, build_ms=session.build_ms))
 
-    verdict = check_kernel(kernel, attention, case, reference, seed, lambda: session.phase("check"), repeats, tell_wrong)
+    verdict = check_kernel(
+        kernel, attention, case, reference, seed, ran=lambda: session.phase("check"), repeats=repeats, tell_wrong=tell_wrong
+    )
     if not verdict.ok:
         raise _wrong(verdict)
     return verdict.tensor_errors, verdict.first_ms
