@@ -15,7 +15,7 @@ from longca import devices
 from longca.api import sides
 from longca.api.takes import takes
 from longca.bench.one_device import ncu
-from longca.bench.one_device.messages import Profiled
+from longca.bench.one_device.messages import Profiled, WorkerJob
 from longca.bench.one_device.ncu import Counted, NcuFailed
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
@@ -150,7 +150,7 @@ def profile(request: ProfileRequest) -> Profile:
     with TemporaryDirectory(prefix="longca-profile-") as temporary, registry.lent([side.value] if side.value is not None else []):
         folder = Path(temporary)
         suite, device = sides.suite_of(request, request.mask, request.seqlen, folder)
-        found = sides.contender(side, suite, device, folder / "kernel", side.value is not None, traces=str(out))
+        found = sides.contender(side, suite, device, folder / "kernel", side.value is not None, WorkerJob(traces=str(out)))
         if len(found.jobs) != 1:
             raise BadInput(f"a profile is of one mask, length and shape, not of {len(found.jobs)}; name one.")
         _make_folder(out)
