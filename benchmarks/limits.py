@@ -2,8 +2,9 @@
 
     PYTHONPATH=src python benchmarks/limits.py results/h200/paper-kernel [--seqlen 32K]
 
-The limit of a mask is the dense speed (the highest of any kernel on `full`) times the mask's area over the area of the tiles that it
-touches: 128 keys by 128 rows forward, shared by the query heads of one KV head, and 128 keys by 64 rows backward.
+The limit of a mask is the dense speed (the highest of any kernel on `full`, per cycle of the SMs, at the clock of the record) times the
+mask's area over the area of the tiles that it touches: 128 keys by 128 rows forward, shared by the query heads of one KV head, and 128
+keys by 64 rows backward.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import argparse
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from longca.results.grouping import grouped
 from longca.results.limits import DENSE, Limits
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.reading import Results, read_some
 from longca.results.record import Record
@@ -35,8 +36,8 @@ def standings(results: Results) -> Iterable[Standing]:
     """The fastest kernel on every static mask, length and pass of one device, beside the limit."""
     limits = Limits(results)
     known = [Standing(record, limit) for record in results.records if (limit := limits.of(record)) is not None]
-    for group in grouped(known, lambda standing: (standing.best.built.digest, standing.best.problem.pass_, standing.limit)).values():
-        yield max(group, key=lambda standing: standing.share)
+    for group in grouped(known, lambda one: (one.best.built.digest, one.best.problem.pass_, one.best.problem.operator)).values():
+        yield max(group, key=lambda standing: standing.best.speed)
 
 
 def cell(standing: Standing | None) -> str:

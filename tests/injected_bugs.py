@@ -289,6 +289,17 @@ def capped_scores(self, q, k):
     return Plain.scores(self, q, k).div(self.case.softcap).tanh().mul(self.case.softcap).masked_fill(~self.visible, -math.inf)
 
 
+def without_one_head(self, x_HLD):
+    return x_HLD.unflatten(0, (-1, self.case.group))[:, :-1].sum(1).transpose(0, 1)
+
+
+def with_all_keys(self, *given):
+    own, self.visible = self.visible, torch.ones_like(self.visible)
+    gradients = Plain.backward(self, *given)
+    self.visible = own
+    return gradients
+
+
 LATE = masks.Mask.of(120, 200, [(0, 120, 0, 0, 81, 1)])
 WHOLE_DOCUMENTS = masks.full_document(200, documents=[60, 71, 69])
 SMALL, LONG = masks.causal(257), masks.causal(1021)
@@ -319,6 +330,12 @@ FURTHER = {
     "tiles_of_48_unmasked": Bug("see", lambda self, seen: torch.arange(200) // 48 <= torch.arange(200)[:, None] // 48, "tiles unmasked"),
     "dk_cut": Bug("end_backward", lambda self, dq, dk, dv: (dq, dk * (torch.arange(72) < 64), dv), "tail of the head size", head_dim=72),
     "dv_is_dk": Bug("of_kv", lambda self, dk, dv: Plain.of_kv(self, dk, dk), "dk and dv swapped"),
+    "without_one_head": Bug("add_heads", without_one_head, "one head of a group missing", heads="8:2"),
+    "dv_of_a_tile_zero": Bug("end_backward", lambda self, dq, dk, dv: (dq, dk, dv * (torch.arange(200) >= TILE)[:, None, None]), "zero"),
+    "window_exclusive": Bug("see", lambda self, seen: seen & ~torch.ones_like(seen).tril(-24), "first key missing", WINDOW),
+    "strictly_causal": Bug("see", lambda self, seen: seen.tril(-1), "last key missing"),
+    "p_in_fp16": Bug("p_times_v", lambda self, p, v: p.half().float() @ v, "P rounded to fp16"),
+    "mask_ignored_in_backward": Bug("backward", with_all_keys, "mask ignored", DOCUMENTS),
     "kv_head_modulo_6": Bug("head_of", lambda self, heads: heads % self.case.heads_kv, "KV head h % Hkv", heads="6:2"),
 }  # fmt: skip
 
@@ -372,5 +389,7 @@ UNKNOWN = {
     "kv_heads_reversed": Bug("head_of", lambda self, heads: self.case.heads_kv - 1 - heads // self.case.group),
     "v_clamped": Bug("p_times_v", lambda self, p, v: p @ v.clamp(-1, 1)),
     "one_element": Bug("end_forward", lambda self, out, lse, *_: (out.index_fill(0, torch.tensor([133]), 9.0), lse)),
+    "kv_heads_rotated": Bug("head_of", lambda self, heads: (heads // self.case.group + 1) % self.case.heads_kv, heads="8:4"),
+    "window_of_twice_the_size": Bug("see", lambda self, seen: torch.ones_like(seen).tril().triu(-48), mask=WINDOW),
     "two_keys_behind": Bug("see", lambda self, seen: also(also(seen, edges(seen)[1] + 1), edges(seen)[1] + 2)),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from statistics import mean, median
 
 from measured_tables import journal
 
-from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.ratio import ENOUGH_SAMPLES
 from longca.results.record import Record, Status
 from longca.results.tables import markdown_table
 

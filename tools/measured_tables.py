@@ -15,7 +15,8 @@ from longca import masks
 from longca.results.groups import group_rows
 from longca.results.naming import Row, rows
 from longca.results.problem import Pass
-from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank
+from longca.results.ranking import Ranking, entries, rank
+from longca.results.ratio import ENOUGH_SAMPLES
 from longca.results.reading import Results, read
 from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table

@@ -10,7 +10,7 @@ from measured_tables import PASSES, at_least, fastest_of, in_order, marked, name
 from longca.results.groups import group_rows
 from longca.results.naming import Contest, Row
 from longca.results.problem import Pass
-from longca.results.ranking import Ranking, Standing
+from longca.results.ranking import Entry, Ranking
 from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
 from longca.text import format_dims, format_heads, format_size
@@ -39,7 +39,7 @@ def documents() -> str:
     return markdown_table(["mask", "pass", *map(format_size, lengths)], table)
 
 
-def _shares(own: Standing, highest: Mapping[str, float]) -> list[float]:
+def _shares(own: Entry, highest: Mapping[str, float]) -> list[float]:
     """The speed of a kernel on each mask over the highest speed there."""
     return [figure.tflops / highest[digest] for digest, figure in own.figures.items()]
 

@@ -4,17 +4,18 @@
 #
 #   tools/shared_ranks.sh [--stop-after S] OUT [PART...]
 #
-# Parts, in the order without any: two check first more fewer nodes peers calls transfers tests. STOP_AFTER=S is the same as --stop-after S.
+# Parts, in the order without any: two check first more fewer nodes peers calls transfers traces tests. STOP_AFTER=S is the same as --stop-after S.
 # `two` and `check` run `longca verify` on 2 and on 8 ranks; `first` measures causal and causal_document on 8 ranks of 8K tokens, `more` the
 # other ten masks, `fewer` 2 and 4 ranks, `nodes` two pretended nodes of four ranks, `peers` other projects' methods. `calls` measures the
 # kernel while all ranks work: documents of one rank each, so that nothing is sent. `transfers` are those that `longca calibrate` reads.
+# `traces` shows what compute hides of transfers, with a file for Perfetto for each cell.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 stop=${STOP_AFTER:-0}
 if [ "${1:-}" = --stop-after ]; then stop=$2; shift 2; fi
 out=${1:?give a folder for the results: tools/shared_ranks.sh [--stop-after S] OUT [PART...]}
 shift
-parts=${*:-two check first more fewer nodes peers calls transfers tests}
+parts=${*:-two check first more fewer nodes peers calls transfers traces tests}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 python=${PYTHON:-python3}
 longca="$python -m longca"
@@ -51,7 +52,7 @@ fewer() {
 }
 calls() {
     local failed=0 each
-    for each in 8192 2048; do
+    for each in 8192 4096 2048; do
         $python -c "print([$each] * (65536 // $each))" > "$out/documents-$each.json"
         measure --ranks-per-gpu 8 --methods hybrid_dcp --seqlens 64K --masks causal_document,full_document \
             --lengths "$out/documents-$each.json" || failed=$?
@@ -63,6 +64,11 @@ transfers() { # the last lines of a verification, with few cases before them
     verify --ranks-per-gpu 8 --methods ulysses --masks causal --out "$out/transfers-8" || failed=$?
     verify --ranks-per-gpu 8 --pretend-nodes 2 --methods ulysses --masks causal --out "$out/transfers-2x4" || failed=$?
     return $failed
+}
+traces() {
+    $longca run --level cp --kernels fa4 --heads 64:8 --head-dim 128 --dtype bf16 --clock warmup_s=.05,budget_s=.1 --ranks-per-gpu 8 \
+        --methods all --grid "$(grid 8)" --seqlens 64K --masks causal,causal_document --trace "$out/traces" --out "$out/traced" \
+        --stop-after "$(left)"
 }
 tests() { timeout --kill-after=60 "$(left)" $python -m pytest -q -m gpu tests/parallel/test_channels.py tests/processes/test_nccl_faults.py; }
 

@@ -1,6 +1,7 @@
 """Two journals: every verdict, what is matched, and what must be refused."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,15 @@ from journals import Write
 from longca.cli import main
 from longca.compare.journals import compare
 from longca.compare.matching import match
-from longca.compare.ratio import ratio
 from longca.compare.verdicts import Cell, Doubt, Verdict, decide
 from longca.compare.words import describe_all
 from longca.errors import BadInput
 from longca.results.ranking import PRACTICAL
+from longca.results.ratio import REPEATS, as_fast, ratio
 from longca.results.reading import read
 from longca.results.record import Record
 from longca.results.schema import decode_record
-from report.made import ENVIRONMENT, kernel, make_record
+from report.made import ENVIRONMENT, kernel, line, make_record
 
 
 def test_what_the_run_called_noisy_is_never_called_a_change(write: Write) -> None:
@@ -61,6 +62,16 @@ def test_what_an_h200_measured_twice_did_not_change(pair: str) -> None:
     assert len(compared.cells) == 40
     assert compared.counts["SLOWER"] + compared.counts["FASTER"] == 0
     assert compared.counts["SAME"] > 0.75 * 40
+
+
+def test_two_runs_of_a_cell_are_equal_and_nearly_always_nearer_than_the_margin() -> None:
+    folders = [read(TWICE / name).records for name in ("1a", "1b", "2a", "2b")]
+    pairs = [pair for first, second in combinations(folders, 2) for pair in match(first, second).pairs]
+    samples = [(before.times.samples, after.times.samples) for before, after in pairs]
+    assert all(as_fast(*both) for both in samples)
+    apart = [abs(ratio(*both).value - 1) for both in samples]
+    assert len(apart) == 240
+    assert sum(one > REPEATS for one in apart) <= 0.01 * len(apart)
 
 
 STEADY = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.001, 0.999]
@@ -138,7 +149,7 @@ def test_a_power_limit_that_one_side_does_not_know_is_no_difference(write: Write
 
 
 def typed(samples: Any = (1.0,), **fields: Any) -> Record:
-    return decode_record(json.dumps(make_record(samples, **fields)).encode())
+    return decode_record(line(make_record(samples, **fields)).encode())
 
 
 def test_rows_that_would_read_the_same_say_what_tells_them_apart() -> None:

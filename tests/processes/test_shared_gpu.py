@@ -78,9 +78,10 @@ def test_an_nccl_that_can_is_found_or_what_to_install_is_said(
 def test_the_version_is_that_of_the_library_that_is_loaded(nccl: dict[str, Path]) -> None:
     code = f"from {loaded_version.__module__} import loaded_version; print(loaded_version())"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    for preload, version in (("", ""), (str(nccl["2.28.9"]), "2.28.9"), (str(nccl["2.32.3"]), "2.32.3")):
+    own = f"import ctypes; ctypes.CDLL({str(nccl['2.28.9'])!r}); {code}"  # as torch loads its own
+    for preload, program, version in (("", code, ""), ("", own, "2.28.9"), (str(nccl["2.32.3"]), own, "2.32.3")):
         answer = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment | {"LD_PRELOAD": preload}
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment | {"LD_PRELOAD": preload}
         )
         assert answer.stdout.strip() == version
 
@@ -134,3 +135,37 @@ def test_a_daemon_that_does_not_start_is_told(told: Path) -> None:
     (told.parent / "nvidia-cuda-mps-control").write_text("#!/bin/sh\necho 'An instance of this daemon is already running'\nexit 1\n")
     with Pool(2, sharing=Sharing(ranks=2)) as pool, pytest.raises(Unavailable, match="did not start: An instance of this daemon"):
         pool.run("parallel.jobs:greet", {}, 60)
+
+
+def test_a_launched_rank_starts_again_with_what_nccl_needs_and_the_first_one_keeps_the_daemon(
+    told: Path, tmp_path: Path, nccl: dict[str, Path], gone: Gone
+) -> None:
+    program = tmp_path / "rank.py"
+    program.write_text(
+        "import os, sys\nfrom longca.parallel.joining import launched\nfrom longca.processes.shared_gpu import as_launched\n"
+        "from longca.results.problem import Sharing\n"
+        "with as_launched(Sharing(ranks=2, nodes=2), launched()):\n"
+        "    print(*sys.argv[1:], os.environ['LD_PRELOAD'], os.environ['NCCL_HOSTID'], os.environ['CUDA_MPS_PIPE_DIRECTORY'], flush=True)\n"
+        "    sys.stdin.readline()\n"
+    )
+    shared = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(program), "a", "--b"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in (1, 0)
+    ]
+    lines = [rank.stdout.readline().split() for rank in ranks if rank.stdout is not None]
+    pipe = lines[0][4]
+    assert lines == [["a", "--b", str(nccl["2.32.3"]), f"longca-node-{rank}", pipe] for rank in (1, 0)]
+    daemon = int(told.read_text())
+    os.kill(daemon, 0)  # it is there
+    for rank in ranks:
+        rank.communicate("\n", timeout=60)
+        assert rank.returncode == 0
+    assert gone([daemon])
+    assert not Path(pipe).exists()

@@ -22,7 +22,7 @@ def words(write: Write) -> list[str]:
 
 def two(write: Write) -> list[Path]:
     """Journals of an H200 and of a B200."""
-    folders = [write("a", [kernel("fa4", around(1.0))]), write("b", [kernel("flex", around(2.0), env="x")])]
+    folders = [write("a", [kernel("fa4", around(1.0))]), write("b", [kernel("flex", around(2.0), env="x", mfu=None)])]
     (folders[1] / "env.json").write_text(json.dumps({"x": {"device": "NVIDIA B200", "device_kind": "cuda"}}))
     return folders
 

@@ -11,6 +11,7 @@ from longca.recommend.answer import Answer
 from longca.recommend.question import Question
 from longca.recommend.rank import NO_RECORD, recommend
 from longca.recommend.shipped import load
+from longca.results.words import excluded
 from report.made import around, kernel, split
 
 MIB = {"gpu_memory_mib": "81920"}  # a text, as the driver's tool gives it
@@ -34,7 +35,7 @@ def test_the_memory_that_is_asked_for(write: Write) -> None:
     found = answer(write("made", made), memory="48GiB")
     assert [choice.name for choice in found.choices] == ["small"]
     assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not counted"}
-    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(out.reason for out in found.out if out.line == "big")
+    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(excluded(out) for out in found.out if out.line == "big")
     none = answer(write("large", made[:2]), memory="1GiB")
     assert none.best is None
     assert none.measure == "", "the run would not fit either"
@@ -52,7 +53,7 @@ def test_what_the_device_cannot_hold_is_not_recommended(write: Write, memory: st
     assert [choice.name for choice in found.choices] == (["small"] if memory else ["small", "blind"])
     need = 79.9 + inputs_gib(8192)
     expected = f"it takes {need:.3g} GiB with its inputs, over the {limit or '72 GiB asked for'}"
-    assert [(out.status, out.reason) for out in found.out if out.line == "big"] == [("too large", expected)]
+    assert [(out.status, excluded(out)) for out in found.out if out.line == "big"] == [("too large", expected)]
 
 
 def test_predicted_memory_has_the_gradients_of_all_kv_heads(write: Write) -> None:
@@ -79,7 +80,7 @@ def test_predicted_memory_counts_and_more_gpus_are_advised(write: Write, capsys:
     assert need > 80
     assert found.best is None
     expected = f"it would take about {need:.3g} GiB with its inputs, over the 80 GiB of the NVIDIA H200"
-    assert [(out.status, out.reason) for out in found.out] == [("too large", expected)]
+    assert [(out.status, excluded(out)) for out in found.out] == [("too large", expected)]
     assert found.measure == "", "the run would not fit either"
     assert main(["recommend", "--mask", "causal", "--seqlen", "32K", "--results", str(folder)]) == NO_RECORD
     assert "more GPUs have more memory (--gpus)." in capsys.readouterr().out
@@ -96,13 +97,13 @@ def test_the_shipped_results_recommend_nothing_that_an_h200_cannot_hold() -> Non
     for seqlen, fits in (("256K", True), ("512K", False)):
         found = recommend(Question.parse("causal", seqlen, heads="128:128", head_dim="192/128"), load())
         assert (found.best is not None) is fits
-        assert all("of the NVIDIA H200" in out.reason for out in found.out if out.status == "too large")
+        assert all("of the NVIDIA H200" in excluded(out) for out in found.out if out.status == "too large")
 
 
 def test_memory_is_counted_on_gpus_only(write: Write) -> None:
     folder = write("made", [kernel("torch", around(1.0), peak_gib=None)], {"device": "Some CPU", "device_kind": "cpu"})
     found = answer(folder, memory="80GiB")
-    assert [(out.status, out.reason) for out in found.out] == [
+    assert [(out.status, excluded(out)) for out in found.out] == [
         ("not counted", "memory is counted on GPUs only, so --memory cannot be answered")
     ]
     assert found.measure == "", "no run would count it"

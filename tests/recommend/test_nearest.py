@@ -19,6 +19,7 @@ from longca.recommend.match import WITH_DOCUMENTS, WITHOUT_DOCUMENTS, _interpola
 from longca.recommend.question import Question
 from longca.recommend.rank import NO_RECORD, NoRecord, recommend
 from longca.recommend.shipped import load
+from longca.results.words import excluded
 from recommend.cells import answer, cell
 from report.made import Record, kernel, split
 
@@ -52,6 +53,13 @@ def test_rates_are_linear_in_the_logarithm() -> None:
     rates = {1024.0: 100.0, 4096.0: 300.0}
     assert _interpolated(rates, 2048) == pytest.approx(200.0)
     assert _interpolated(rates, 1024 * math.sqrt(2)) == pytest.approx(150.0)
+
+
+@pytest.mark.parametrize("seqlen", ["64K", "128K"])
+def test_ranks_that_share_a_gpu_answer_nothing_about_whole_gpus(write: Write, seqlen: str) -> None:
+    shared = [split("ulysses", 1.0, 8, seqlen=65536, area=masks.causal(65536).area, sharing={"ranks": 8}, **{"pass": "fwd"})]
+    found = answer(write("shared", shared), seqlen, gpus=8)
+    assert (found.choices, found.nearest) == ((), None)
 
 
 def test_exact_answers_win_and_can_be_demanded(write: Write) -> None:
@@ -143,7 +151,7 @@ def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
     found = answer(write("made", [*made, failed, cell("flex", 32768, 900.0)]), "18K", head_dim=512)
     assert [choice.name for choice in found.choices] == ["torch:plain"]
     assert {out.line: out.status for out in found.out} == {"fa4:bands": "unsupported", "flex": "oom"}
-    assert next(out.reason for out in found.out if out.line == "flex") == "at 16K: out of memory"
+    assert next(excluded(out) for out in found.out if out.line == "flex") == "at 16K: out of memory"
 
 
 @pytest.mark.parametrize("extra", [{"softcap": 50.0}, {"sinks": True}])

@@ -87,10 +87,10 @@ def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal() -> Non
     (first,) = (headline(group, TFLOPS) for group in headlines(groups))
     (entry,) = setting_of(made)["matrix"]
     assert first[3:] == ["flash", "5.5 (4.4 to 7.33)", "1 %", "2.00× slow"]
-    assert (entry.fastest, entry.tflops, entry.masks, entry.next, entry.ahead) == (["flash"], 5.5, 3, "slow", 2.0)
-    assert entry.ends == pytest.approx((4.4, 22 / 3))
+    assert (entry["fastest"], entry["tflops"], entry["masks"], entry["next"], entry["ahead"]) == (["flash"], 5.5, 3, "slow", 2.0)
+    assert entry["ends"] == pytest.approx((4.4, 22 / 3))
     flash = cells_by_line(setting_of(made))["flash"]
-    assert (flash.speeds, flash.times) == (entry.ends, (1.5, 2.5))
+    assert (flash.speeds, flash.times) == (entry["ends"], (1.5, 2.5))
     assert fastest_tables(groups)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
     assert " | ".join(first) in render(results, groups, "")
 
@@ -128,8 +128,8 @@ def test_the_share_of_the_limit(write: Write) -> None:
     made.append(kernel("fa3", around(4.0), "fwd", mask_digest=digest, area=masks.build("causal", 8192).area))
     touched = sum(16 * min(8192, 128 * ((16 * row + 15) // 128 + 1)) for row in range(8192 // 16))
     limit = masks.build("causal", 8192).area / touched
-    entry = next(entry for entry in setting_of(write("limit", made))["matrix"] if entry.panel == "causal")
-    assert entry.limit == pytest.approx(masks.build("causal", 8192).area / 8192**2 / limit)
+    entry = next(entry for entry in setting_of(write("limit", made))["matrix"] if entry["panel"] == "causal")
+    assert entry["limit"] == pytest.approx(masks.build("causal", 8192).area / 8192**2 / limit)
 
 
 def test_a_mask_that_is_another_one_at_some_length_counts_as_that() -> None:
@@ -143,7 +143,7 @@ def test_a_mask_that_is_another_one_at_some_length_counts_as_that() -> None:
         made.append(kernel("fa3", [1.0] if able else None, "fwd", **place, **failure))
         made.append(kernel("flex", [4.0], "fwd", **place))
     setting = setting_of(made)
-    assert [entry.x for entry in setting["matrix"] if entry.same == "full"] == [1024]
+    assert [entry["x"] for entry in setting["matrix"] if entry["same"] == "full"] == [1024]
     assert states(setting, "sliding_window") == {"fa3": "unsupported", "flex": "measured"}, "a time at 1K says nothing about windows"
 
 
@@ -213,7 +213,7 @@ def test_what_failed_comes_before_what_was_never_tried() -> None:
 def test_a_doubtful_record_has_its_reason_and_no_rank() -> None:
     fast = kernel("fast", around(0.1), "fwd") | {"check": None}
     setting = setting_of([fast, kernel("flex", around(1.0), "fwd")])
-    assert [(entry.fastest, entry.ranked) for entry in setting["matrix"]] == [(["flex"], 1)]
+    assert [(entry["fastest"], entry["ranked"]) for entry in setting["matrix"]] == [(["flex"], 1)]
     assert [(entry["words"], entry["reason"]) for entry in setting["failures"]] == [("doubtful", "it has a time but no check")]
 
 
@@ -249,7 +249,7 @@ def test_the_page_opens_on_patterns_and_not_on_the_dense_mask_beside_them() -> N
     ]
     data = data_of([make_record([2.0], mask="full"), *sparse])
     setting = data["settings"][data["start"]]
-    assert (setting["axis"], [entry.x for entry in setting["matrix"]]) == ("ratio", [0.2, 0.8])
+    assert (setting["axis"], [entry["x"] for entry in setting["matrix"]]) == ("ratio", [0.2, 0.8])
     assert setting["dense"] == [["uniform_block b=64", "fwd", "fa4:bands on full", 0]]
 
 

@@ -18,15 +18,17 @@ from longca.results.merge import merge
 from longca.results.reading import read
 from longca.results.record import Status, TensorError
 from longca.results.schema import decode_record, encode
-from report.made import line, make_record
+from report.made import ENVIRONMENT, line, make_record
 
 Fields = dict[str, Any]
 OWN = masks.causal(8192)
+DOCUMENTS = masks.build("causal_document", 8192, seed=0)
 
 
 def work(record: Fields, factor: float) -> None:
     record["flops"] = int(record["flops"] * factor)
-    record["timed"]["tflops"] *= factor
+    for name in ("tflops", "mfu"):
+        record["timed"][name] *= factor
 
 
 def area(record: Fields, factor: int) -> None:
@@ -49,6 +51,13 @@ CONTRADICTIONS: dict[str, tuple[Callable[[Fields], object], str]] = {
     ),
     "name": (lambda record: record["problem"].update(mask="full"), "its mask is called full, and causal in masks.jsonl"),
     "speed": (lambda record: record["timed"].update(tflops=record["timed"]["tflops"] * 1.5), "is not its work over its time"),
+    "percentiles": (lambda record: record["timed"].update(p20=1.0), "its percentiles, 1 and 2 ms"),
+    "share of the peak": (lambda record: record["timed"].update(mfu=0.99), "its share of the peak, 0.99"),
+    "parameters": (lambda record: record["problem"].update(params=[["w", 8]]) or record["built"].update(params={"w": 7}), "asked for with"),
+    "seed": (
+        lambda record: (record["problem"].update(mask="causal_document", seed=3), record["built"].update(digest=DOCUMENTS.digest)),
+        "make another mask",
+    ),
     "samples": (lambda record: record["timed"].update(samples=[9.0] * 5), "is not that of its samples"),
 }
 
@@ -58,7 +67,8 @@ def journal(folder: Path, change: Callable[[Fields], object] = lambda record: No
     record = json.loads(line(make_record([2.0] * 5, mask_digest=OWN.digest, area=OWN.area, key="k")))
     change(record)
     (folder / "results.jsonl").write_text(json.dumps(record) + "\n")
-    (folder / "masks.jsonl").write_text(mask_line(OWN))
+    (folder / "masks.jsonl").write_text(mask_line(OWN) + mask_line(DOCUMENTS))
+    (folder / "env.json").write_text(json.dumps({"e": ENVIRONMENT}))
     return folder
 
 

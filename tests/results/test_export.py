@@ -163,6 +163,8 @@ def test_parquet_has_the_columns_of_all_levels(tmp_path: Path, capsys: pytest.Ca
     assert main(["export", str(mixed(tmp_path / "mixed")), "--parquet", str(tmp_path / "x")]) == 0
     kernel, cp = json.loads((tmp_path / "x").read_text())
     assert (kernel["method"], cp["method"], cp["bytes_sent"]) == (None, "ulysses", [1, 2])
+    assert kernel["samples"] is None
+    assert len(cp["samples"]) == cp["ms_n"]
     capsys.readouterr()
     assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "no" / "x")]) == 2
     assert capsys.readouterr().err == f"longca: cannot write {tmp_path}/no/x: No such file or directory; give another file.\n"

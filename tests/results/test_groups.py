@@ -85,8 +85,7 @@ def test_of_two_kinds_of_forward_the_one_that_the_ranking_takes_counts() -> None
     groups = groups_of(results_of([*forwards(training), *forwards(inference, grad=False)]))
     ranking = groups.every[0].ranking
     for line in ("fa3", "flex"):
-        standing = ranking.of(line)
-        assert standing is not None
+        (standing,) = (own for own in ranking.standings if own.line == line)
         point = points.point([row for row in groups.compared if row.line == line], points.SPEED)
         assert point is not None
         assert point.value == pytest.approx(standing.tflops)

@@ -1,8 +1,10 @@
 """Names of records beside each other."""
 
 from longca import masks
+from longca.compare.matching import match
 from longca.results import naming
 from longca.results.groups import groups_of
+from longca.results.reading import identity
 from report.made import kernel, make_record, results_of, split
 
 
@@ -44,3 +46,13 @@ def test_a_mask_is_a_simpler_one_only_if_it_is_so_on_every_seed() -> None:
     other = kernel("fa4:bands", [1.0], mask="causal_document", mask_digest="several documents", seed=1)
     assert naming.simpler_mask(naming.rows(results_of([alone]))) == "causal"
     assert naming.simpler_mask(naming.rows(results_of([alone, other]))) is None
+
+
+def test_ranks_that_share_a_gpu_are_compared_with_their_like_alone() -> None:
+    whole, shared = split("mesh", 1.0, 8), split("mesh", 8.0, 8, sharing={"ranks": 8})
+    sliced, nodes = split("mesh", 90.0, 8, sharing={"ranks": 8, "mps": False}), split("mesh", 9.0, 8, sharing={"ranks": 8, "nodes": 2})
+    results = results_of([whole, shared, sliced, nodes])
+    assert len({row.contest.setting.device for row in naming.rows(results)}) == 4
+    assert [len(group.rows) for group in groups_of(results).every] == [1, 1, 1, 1]
+    assert len({identity(record) for record in results.records}) == 4
+    assert match(results.records[:1], results.records[1:]).pairs == []

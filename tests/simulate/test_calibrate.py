@@ -8,10 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from journals import mask_line, writer
+from longca import masks
 from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
+from longca.parallel.cuts import tiles_touched
 from longca.simulate.calibrate import calibrate, fit_links, read_transfers
 from longca.simulate.cluster import Links, find
+from report.made import around, kernel
 
 H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 
@@ -46,6 +50,28 @@ def test_compute_comes_from_records_of_kernels() -> None:
     assert 1000 < cluster.compute.memory_gb_s < 4800
     assert error["compute.forward_tflops"] < 0.10
     assert error["compute.backward_tflops"] < 0.05  # by tiles, rows and heads; by area alone it is over 20 %
+
+
+def test_compute_of_ranks_that_share_a_gpu_comes_from_calls_of_all_at_once(tmp_path: Path) -> None:
+    """Eight ranks with documents of their own, at 80 TFLOP/s each; other records are of a whole GPU, or have transfers."""
+    records, entries = [], []
+    for length in (512, 1024, 2048, 4096):
+        mask = masks.causal_document(65536, documents=[length] * (65536 // length))
+        entries.append(mask)
+        tiles = tiles_touched(masks.causal(length)) * (8192 // length)  # of a rank
+        ms = 4 * tiles * 128 * 128 * 64 * 128 / 80e12 * 1e3
+        place = dict(mask="causal_document", mask_digest=mask.digest, seqlen=65536, area=mask.area, ranks=8, level="cp")
+        own = dict(imbalance=1.0, bytes_sent=[0] * 8, sharing={"ranks": 8})
+        records.append(kernel("fa4:bands", around(ms), "fwd", method="hybrid_dcp", grid="1x8", **place, **own))
+        records.append(
+            kernel("fa4:bands", around(ms), "fwd", mask="causal_document", mask_digest=mask.digest, seqlen=65536, area=mask.area)
+        )
+        records.append(kernel("fa4:bands", around(9 * ms), "fwd", method="usp", grid="4x2", **place, **own | {"bytes_sent": [5] * 8}))
+    folder = writer(tmp_path)("shared", records)
+    (folder / "masks.jsonl").write_text("".join(map(mask_line, entries)))
+    cluster, (fit,) = calibrate(folder, find("h200-ib")[1])
+    assert (fit.name, fit.measurements) == ("compute.forward_tflops", 4)
+    assert cluster.compute.forward_tflops == pytest.approx(80, rel=1e-3)
 
 
 def test_nothing_to_calibrate_from(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from longca.masks import has_blocks
 from longca.results.record import LevelName
 
 STEPS_SAY = ("masks", "seqlens", "seed", "seeds", "params", "documents", "distribution", "packing", "dense")  # as a workload does itself
-CP_ONLY = ("methods", "nproc", "ranks_per_gpu", "pretend_nodes", "grid", "options")
+CP_ONLY = ("methods", "nproc", "ranks_per_gpu", "pretend_nodes", "grid", "options", "trace")
 SHAPES: dict[str, dict[str, Any]] = {  # of `verify`, and of `run` without a suite; up to 512 tokens the check compares every row
     "cpu": {"seqlens": ("509",), "heads": ("8:2",), "head_dims": ("64",), "dtypes": ("fp32",)},
     "cuda": {"seqlens": ("8K",), "heads": ("64:8",), "head_dims": ("128",), "dtypes": ("bf16",)},
@@ -57,6 +57,7 @@ class RunRequest(Request):
     pretend_nodes: int | None = None  # that NCCL takes the ranks of this machine for
     grid: str | None = None
     options: Mapping[str, Number | Iterable[Number]] | None = None  # of the methods that have them
+    trace: str | Path | None = None  # a folder for traces of the calls of ranks
     source: str | None = None
     dense: Texts | None = None
     deterministic: bool | None = None

@@ -213,7 +213,7 @@ def make_level(request: RunRequest, given: Asked) -> Level:
         raise Refused("ranks are separate processes, and a Python object exists only in this process; give the kernel's file.")
     from longca.bench.many_devices.level import ManyDevices
 
-    return ManyDevices(suite, device, request.plugin_files, nproc=request.nproc, grid=request.grid)
+    return ManyDevices(suite, device, request.plugin_files, nproc=request.nproc, grid=request.grid, trace=request.trace)
 
 
 def plan_run(request: RunRequest, level: Level, *, own_kernels: Sequence[str] = (), dry: bool = False) -> RunPlan:

@@ -24,6 +24,7 @@ from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
+from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, equal_masks, plan
 from longca.bench.plan.plugins import load_masks
@@ -39,6 +40,7 @@ from longca.results.problem import TENSORS
 from longca.results.shown import Part, Shown
 from longca.text import format_extras, parse_dims, parse_heads, parse_size, say, write_over
 
+ROWS = ("sampled", "all")
 ODD = re.compile(r"[^\w.-]+")
 QUICK = "causal,share_question,global_sliding_window"  # one interval, two that begin at documents, and two that move
 
@@ -58,6 +60,7 @@ class VerifyRequest(Request):
     seed: int = 0
     deterministic: bool = False
     repeat: int = 1
+    rows: str = "sampled"  # or "all": which are compared beyond 512 tokens
     device: str | None = None
     deadline: float | None = None
     quick: bool = False  # three masks, and no trials
@@ -148,9 +151,15 @@ class VerifyPlan:
             if self.request.dump is not None and not cell.problem.is_pattern:
                 dumped.append(dump_failure(Path(self.request.dump), cell, level.catalogue.entries[cell.kernel].plugin, finding))
 
-        coming = checks.verify(
-            self.planned, level.suite, level.catalogue, level.device, self.request.repeat, show_output, level.start, self.trials, say, dump
-        )
+        def workers(cache: Path) -> Workers:
+            checking: dict[str, Any] = {"timed": False, "repeats": self.request.repeat, "all_rows": self.request.rows == "all"}
+            made = Workers(
+                level.suite, level.catalogue, level.device, "", cache, True, **checking, show_output=show_output, start=level.start
+            )
+            made.say = say
+            return made
+
+        coming = checks.verify(self.planned, level.suite.limits.workers, level.device, workers, trials=self.trials, failed_on=dump)
         with closing(coming):
             try:
                 for finding in coming:
@@ -169,7 +178,7 @@ class VerifyPlan:
     @cached_property
     def total(self) -> int:
         """How many cases there are."""
-        return case_count(self.planned, self.level.suite, self.level.device, self.trials)
+        return case_count(self.planned, self.level.suite.limits.workers, self.level.device, self.trials)
 
 
 def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None, *, in_process: bool = False) -> VerifyPlan:
@@ -212,6 +221,8 @@ def _suite(request: VerifyRequest, device: str) -> Suite:
     load_masks(request.plugin_files)
     if not isinstance(request.repeat, int) or request.repeat < 1:
         raise BadInput(f"--repeat must be 1 or more, not {request.repeat}.")
+    if request.rows not in ROWS:
+        raise unknown("choice of rows", str(request.rows), list(ROWS))
     refuse_no_seconds("deadline", request.deadline)
     suite = suite_of(request, Suite(**SHAPES[device]))
     heads = [parse_heads(str(text)) for text in suite.heads]

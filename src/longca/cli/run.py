@@ -87,6 +87,11 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         help="U ranks split heads, R form the ring, W are its windows; 2x2,1x4x2: one for usp, one for methods with windows",
     )
     add_option(ranks)
+    ranks.add_argument(
+        "--trace",
+        metavar="DIR",
+        help="profile a call of each measured cell on every rank: files for Perfetto (ui.perfetto.dev), and a table of what compute hides",
+    )
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
@@ -202,11 +207,14 @@ def _say(*sentences: str) -> None:
 
 
 def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status]) -> int:
+    from longca.bench.many_devices import overlap
     from longca.bench.run import words
 
     _say(plan.empty_shard, *plan.notes)
     done = plan.measure()
     show_parts(done.parts())
+    if args.trace:
+        show_parts(["", overlap.table(done.records), f"traces, for ui.perfetto.dev: {args.trace}"])
     if remark := words.faults(done.statuses, failing):
         print(remark)
     if done.left:

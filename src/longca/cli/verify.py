@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="check N times on each data set, to find errors that occur only sometimes"
     )
+    parser.add_argument("--rows", choices=("sampled", "all"), default="sampled", help="rows to compare beyond 512 tokens (default sampled)")
     parser.add_argument(
         "--quick", action="store_true", help="check three masks (causal, share_question, global_sliding_window), without trials"
     )
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 def _refuse_other_level(args: argparse.Namespace) -> None:
     if args.level == "cp":
         wrong = {"--repeat": args.repeat != 1, "--deterministic": args.deterministic, "--source": args.source != "random"}
-        wrong |= {"--quick": args.quick, "--fail-fast": args.fail_fast, "--dump": args.dump}
+        wrong |= {"--quick": args.quick, "--fail-fast": args.fail_fast, "--rows": args.rows != "sampled", "--dump": args.dump}
     else:
         wrong = {"--methods": args.methods, "--nproc": args.nproc is not None, "--out": args.out}
         wrong |= {"--ranks-per-gpu": args.ranks_per_gpu is not None, "--pretend-nodes": args.pretend_nodes is not None}

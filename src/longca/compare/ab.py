@@ -12,9 +12,9 @@ from msgspec.structs import asdict
 
 from longca.compare import words
 from longca.compare.paired import LOOKS, Round, ratio_of_rounds
-from longca.compare.ratio import Ratio
 from longca.compare.verdicts import ORDER, REGRESSIONS, Verdict, decide, why_open
 from longca.results.problem import Problem
+from longca.results.ratio import Ratio
 from longca.results.record import Outcome, Status
 from longca.results.shown import Part, Shown
 from longca.results.tables import Table
@@ -55,7 +55,7 @@ class Pair:
             return "; ".join(f"{side} is {outcome.status}: {' '.join(outcome.reason.split())}" for side, outcome in both)
         if self.verdict is not Verdict.UNCLEAR:
             return ""
-        if not self.ratio.known:
+        if self.ratio.few:
             return f"fewer than {LOOKS[0]} rounds; give more --seconds"
         return f"{words.why(why_open(self.ratio, self.threshold))}; more --seconds may decide it"
 
@@ -91,8 +91,8 @@ class AB(Shown):
                 "a_ms": pair.ms(0),
                 "b_ms": pair.ms(1),
                 "ratio": pair.ratio.value if pair.ratio else None,
-                "low": pair.ratio.low if pair.ratio and pair.ratio.known else None,
-                "high": pair.ratio.high if pair.ratio and pair.ratio.known else None,
+                "low": pair.ratio.low if pair.ratio and not pair.ratio.few else None,
+                "high": pair.ratio.high if pair.ratio and not pair.ratio.few else None,
                 "rounds": len(pair.rounds),
                 "why": pair.why,
             }

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from longca.compare import words
 from longca.compare.journals import Busy, Difference, find_busy, find_differences, refuse_several_devices
 from longca.compare.plateaus import Plateaus, find_plateaus
-from longca.compare.ratio import Ratio, ratio
 from longca.compare.verdicts import Verdict, is_too_noisy
 from longca.errors import BadInput
 from longca.results.files import journals_below
-from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.ratio import ENOUGH_SAMPLES, Ratio, ratio
 from longca.results.reading import Identity, Results, identity, read
 from longca.results.record import Record
 from longca.results.shown import Part, Shown, comment

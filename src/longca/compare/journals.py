@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from longca.compare import words
 from longca.compare.matching import differing_fields, match
-from longca.compare.ratio import CONFIDENCE
 from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_too_noisy, judge
 from longca.errors import BadInput
 from longca.results.ranking import PRACTICAL
+from longca.results.ratio import CONFIDENCE
 from longca.results.reading import Results, identity_fields, read
 from longca.results.record import Environment, Record
 from longca.results.shown import Part, Shown, comment
@@ -90,8 +90,8 @@ class Comparison(Shown):
                 "a_ms": cell.before.times.median if cell.before.ok else None,
                 "b_ms": cell.after.times.median if cell.after.ok else None,
                 "ratio": cell.ratio.value if cell.ratio else None,
-                "low": cell.ratio.low if cell.ratio and cell.ratio.known else None,
-                "high": cell.ratio.high if cell.ratio and cell.ratio.known else None,
+                "low": cell.ratio.low if cell.ratio and not cell.ratio.few else None,
+                "high": cell.ratio.high if cell.ratio and not cell.ratio.few else None,
                 "why": words.why(cell.why),
             }
             for cell, name in named

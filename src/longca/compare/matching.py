@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from longca.results.grouping import grouped
 from longca.results.naming import kernel_names
-from longca.results.points import grouped
 from longca.results.reading import Identity, as_planned, identity, identity_fields
 from longca.results.record import Record
 

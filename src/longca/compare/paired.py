@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longca.compare.ratio import CONFIDENCE, Ratio
+from longca.results.ratio import CONFIDENCE, Ratio
 
 LOOKS = (4, 8, 16)  # rounds after which the interval is looked at
 EACH = 1 - (1 - CONFIDENCE) / len(LOOKS)  # the confidence of one look, so that all together have CONFIDENCE
@@ -22,7 +22,7 @@ def ratio_of_rounds(rounds: Sequence[Round]) -> Ratio:
     logs = np.array([np.median([math.log(b / a) for a, b in turns]) for turns in rounds])
     value, n = math.exp(logs.mean()), len(logs)
     if n < LOOKS[0]:
-        return Ratio(value, 0.0, math.inf)
+        return Ratio(value, value, value, few=True)
     reach = math.exp(student(n - 1, EACH) * float(logs.std(ddof=1)) / math.sqrt(n))
     return Ratio(value, value / reach, value * reach)
 

@@ -16,8 +16,8 @@ from itertools import combinations, pairwise
 from statistics import median
 from typing import NamedTuple
 
-from longca.compare.ratio import Ratio, ratio
 from longca.compare.verdicts import Verdict, decide
+from longca.results.ratio import Ratio, ratio
 from longca.results.record import Record
 
 CHANGES = (Verdict.SLOWER, Verdict.FASTER)
@@ -86,7 +86,7 @@ def _change(before: Sequence[Record], after: Sequence[Record], threshold: float)
     """What the rule of `compare` says of two plateaus; a change that the SM clock explains is none."""
     found = ratio(_samples(before), _samples(after))
     verdict = decide(found, threshold)
-    clocks = [[clock for record in side if (clock := record.times.clock_mhz)] for side in (before, after)]
+    clocks = [[clock for record in side if (clock := record.times.mhz)] for side in (before, after)]
     if verdict in CHANGES and all(clocks) and decide(found.times(median(clocks[1]) / median(clocks[0])), threshold) is not verdict:
         verdict = Verdict.UNCLEAR
     return Change(verdict, found)

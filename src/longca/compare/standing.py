@@ -10,7 +10,7 @@ from longca.errors import BadInput
 from longca.results.groups import Group, Groups, groups_of
 from longca.results.naming import Contest, Setting
 from longca.results.problem import Pass
-from longca.results.ranking import Out, Standing, rank
+from longca.results.ranking import Entry, Out, rank
 from longca.results.reading import Results
 from longca.results.record import Status
 from longca.results.shown import Part, Shown
@@ -22,8 +22,8 @@ from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_u
 class Position:
     """A kernel in one contest: the best of its variants and of all other kernels, or why its variants are out."""
 
-    own: Standing | None
-    other: Standing | None
+    own: Entry | None
+    other: Entry | None
     out: tuple[Out, ...]  # of its variants
     variants: int = 1  # that were measured
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
-from longca.compare.ratio import Ratio, ratio
-from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.ratio import ENOUGH_SAMPLES, Ratio, ratio
 from longca.results.record import Record, Status, Times
 
 LOOSE = 0.02  # a median that its run did not know better than this is not compared
@@ -72,17 +70,17 @@ def judge(pairs: Sequence[tuple[Record, Record]], threshold: float, busy: Sequen
 
 def decide(ratio: Ratio, threshold: float) -> Verdict:
     """The whole interval must lie beyond the threshold for a change, by more than drift explains, and within it for none."""
-    limit, drift = 1 + threshold, math.exp(ratio.wander)
-    if ratio.low > limit * drift:
-        return Verdict.SLOWER
-    if ratio.high * drift < 1 / limit:
-        return Verdict.FASTER
+    if ratio.few:
+        return Verdict.UNCLEAR
+    if side := ratio.side(threshold):
+        return Verdict.SLOWER if side > 0 else Verdict.FASTER
+    limit = 1 + threshold
     return Verdict.SAME if ratio.low >= 1 / limit and ratio.high <= limit else Verdict.UNCLEAR
 
 
 def why_open(ratio: Ratio, threshold: float) -> Remark:
     """Why `decide` leaves a ratio open."""
-    if not ratio.known:
+    if ratio.few:
         return Remark(Doubt.FEW_SAMPLES, {"enough": ENOUGH_SAMPLES})
     limit = 1 + threshold
     if ratio.low > limit or ratio.high < 1 / limit:
@@ -97,20 +95,21 @@ def is_too_noisy(record: Record) -> bool:
 
 
 def _measured(a: Record, b: Record, threshold: float, busy: Sequence[str]) -> Cell:
-    change = ratio(a.times.samples, b.times.samples)
+    before, after = a.times, b.times
+    change = ratio(before.samples, after.samples)
     far = max(change.value, 1 / change.value) >= FAR
-    verdict = _far(a.times, b.times) if far else None
+    verdict = _far(before, after) if far else None
     if verdict is None and (doubt := _doubt(a, b, busy)):
         return Cell(Verdict.UNCLEAR, a, b, change, doubt)
     verdict = verdict or decide(change, threshold)
     if verdict is Verdict.UNCLEAR:
         return Cell(verdict, a, b, change, why_open(change, threshold))
-    if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.times.clock_mhz and b.times.clock_mhz:
-        factor = b.times.clock_mhz / a.times.clock_mhz
+    if verdict in (Verdict.SLOWER, Verdict.FASTER) and before.mhz and after.mhz:
+        factor = after.mhz / before.mhz
         in_cycles = change.value * factor
         remains = max(in_cycles, 1 / in_cycles) >= FAR if far else decide(change.times(factor), threshold) is verdict
         if not remains:
-            return Cell(Verdict.UNCLEAR, a, b, change, Remark(Doubt.CLOCK, {"before": a.times.clock_mhz, "after": b.times.clock_mhz}))
+            return Cell(Verdict.UNCLEAR, a, b, change, Remark(Doubt.CLOCK, {"before": before.mhz, "after": after.mhz}))
     return Cell(verdict, a, b, change)
 
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from longca.compare.ratio import Ratio
 from longca.compare.verdicts import FAR, Cell, Doubt, Remark, Verdict, is_too_noisy
-from longca.results.points import grouped
-from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.grouping import grouped
+from longca.results.ratio import ENOUGH_SAMPLES, Ratio
 from longca.results.reading import identity_fields
 from longca.results.record import Record
 from longca.results.shown import Part
@@ -66,7 +65,7 @@ def change(ratio: Ratio | None) -> tuple[str, str]:
     if ratio is None:
         return "", ""
     value = f"{100 * (ratio.value - 1):+.1f} %"
-    if not ratio.known:
+    if ratio.few:
         return value, "too few samples"
     return value, f"{100 * (ratio.low - 1):+.1f} to {100 * (ratio.high - 1):+.1f} %{' (drift)' if ratio.drifting else ''}"
 
@@ -122,7 +121,7 @@ def _time(record: Record) -> str:
 def advice(cells: Iterable[Cell]) -> list[str]:
     """What would decide cells that their samples leave open."""
     unclear = [cell.ratio for cell in cells if cell.verdict is Verdict.UNCLEAR and cell.ratio]
-    few, drifting = sum(not ratio.known for ratio in unclear), sum(ratio.drifting for ratio in unclear)
+    few, drifting = sum(ratio.few for ratio in unclear), sum(ratio.drifting for ratio in unclear)
     more = "measure them again with more samples: --clock least=20, or a larger --budget"
     sentences = [f"{plural(few, 'cell')} with too few samples (fewer than {ENOUGH_SAMPLES}): {more}."] if few else []
     drift = "neighbouring samples are alike, so only a change larger than this drift counts"

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from longca.errors import Unavailable
@@ -41,11 +42,13 @@ def version_of(number: int) -> tuple[int, int, int]:
 
 
 def loaded_version() -> str:
-    """Returns the version of the NCCL that this process has loaded, whatever torch was built with; empty where it has none."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if re.search(r"/libnccl[^/]*\.so", line):
-            number = ctypes.c_int()
-            ctypes.CDLL(line[line.index("/") :]).ncclGetVersion(ctypes.byref(number))
+    """Returns the version of the NCCL that this process calls, whatever torch was built with; empty where it has none. A preloaded library
+    comes first, though torch maps its own as well."""
+    mapped = (line[line.index("/") :] for line in Path("/proc/self/maps").read_text().splitlines() if re.search(r"/libnccl[^/]*\.so", line))
+    for library in (None, *mapped):
+        number = ctypes.c_int()
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(library).ncclGetVersion(ctypes.byref(number))
             return ".".join(map(str, version_of(number.value)))
     return ""
 
@@ -65,6 +68,7 @@ def find_library(environment: Mapping[str, str] = os.environ) -> Path:
     return newest.resolve()
 
 
+@cache
 def _file_version(path: Path) -> tuple[int, ...]:
     """Returns the version of a library, asked in a process of its own; () where it is none."""
     with suppress(OSError, subprocess.TimeoutExpired, ValueError):
@@ -75,6 +79,11 @@ def _file_version(path: Path) -> tuple[int, ...]:
 
 def _words(version: tuple[int, ...]) -> str:
     return f"NCCL {'.'.join(map(str, version))}" if version else "no NCCL library"
+
+
+def is_shared() -> bool:
+    """Whether this process is a rank that shares its GPU."""
+    return os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
 
 
 def rank_environment(sharing: Sharing, mps_folder: Path | None, rank: int, ranks: int) -> dict[str, str]:

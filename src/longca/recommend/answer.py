@@ -20,6 +20,7 @@ from longca.results.ranking import NOT_MEASURED, Out
 from longca.results.record import Environment, Masks, Record
 from longca.results.reproduce import command
 from longca.results.versions import is_older
+from longca.results.words import excluded
 
 NOT_COUNTED, TOO_LARGE = "not counted", "too large"  # statuses beside those of records
 
@@ -159,7 +160,7 @@ class Answer:
             "best": choices[0] if choices else None,
             "runners_up": choices[1:],
             "pair": self.pair.to_json() if self.pair else None,
-            "out": [{"name": out.line, "status": out.status, "reason": out.reason} for out in self.out],
+            "out": [{"name": out.line, "status": out.status, "reason": excluded(out)} for out in self.out],
             "not_measured": list(self.unmeasured),
             "nearest": self.nearest.to_json() if self.nearest else None,
             "measure": self.measure or None,

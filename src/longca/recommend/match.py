@@ -20,15 +20,14 @@ from longca.kernels import registry
 from longca.kernels.base import BYTES, Case, No
 from longca.masks import AnyMask
 from longca.recommend.question import Question, default_params
+from longca.results.grouping import grouped
 from longca.results.metrics import GIB, flops, tflops
 from longca.results.naming import cluster_name, rows
-from longca.results.points import grouped
 from longca.results.problem import Pass, Problem
 from longca.results.ranking import Entry, Figure, Out, entries
 from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Record, Status
 from longca.results.tile_work import TileWork
-from longca.text import format_size
 
 ANSWERED = frozenset({"mask", "pass_", "seed", "scale"})  # fields of a problem that do not tell records from a question about this mask
 DRAWING = frozenset({"documents", "distribution", "packing"})
@@ -64,11 +63,12 @@ def near_records(question: Question, results: Results) -> list[Near]:
     if not own:
         alike = [record for record in records if record.problem.seqlen == problem.seqlen]
         own = [record for record in alike if record.built.digest == question.build(record.problem.seed).digest]
-    environments = [results.environment(record) for record in own]
-    return [Near(record, place, differences(question, record, place)) for record, place in zip(own, environments, strict=True)]
+    places = {record.env: results.environment(record) for record in own}
+    others = {name: place.name for name, place in places.items() if not is_device(question.device, place)}
+    return [Near(record, places[record.env], differences(question, record, others.get(record.env))) for record in own]
 
 
-def differences(question: Question, record: Record, environment: Environment) -> dict[str, Any]:
+def differences(question: Question, record: Record, other_device: str | None) -> dict[str, Any]:
     """In what a record differs from the question: by field the record's value; {} answers it."""
     asked, own = question.problem, record.problem
     compared = [name for name in Problem.__struct_fields__ if name not in ANSWERED | {"params", "documents"}]
@@ -83,8 +83,8 @@ def differences(question: Question, record: Record, environment: Environment) ->
         differing["params"] = params
     if record.simulated != (cluster_name(question.cluster) if question.cluster else None):
         differing["cluster"] = record.simulated
-    if not is_device(question.device, environment):
-        differing["device"] = environment.name
+    if other_device is not None:
+        differing["device"] = other_device
     return differing
 
 
@@ -104,11 +104,12 @@ def is_device(words: str, environment: Environment) -> bool:
 def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[Near]:
     """The records of the device of this very name where there are any (an H200 beside an H200 NVL); raises SeveralDevices where the
     records are of more than one. `what` they do."""
-    chosen = [one for one in near if one.environment.name.lower() == question.device.lower()] or list(near)
-    devices = tuple(sorted({one.environment.name for one in chosen}))
+    names = {one.record.env: one.environment.name for one in near}
+    same = {env for env, name in names.items() if name.lower() == question.device.lower()} or names.keys()
+    devices = tuple(sorted({names[env] for env in same}))
     if len(devices) > 1:
         raise SeveralDevices(devices, what)
-    return chosen
+    return [one for one in near if one.record.env in same]
 
 
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
@@ -234,13 +235,13 @@ class _Prediction:
 
     def _entry(self, problem: Problem, entry: Entry, figures: Sequence[Figure]) -> Entry:
         if entry.out:
-            return Entry(entry.line, {}, Out(entry.line, entry.out.status, f"at {format_size(self.first)}: {entry.out.reason}"))
+            return Entry(entry.line, {}, Out(entry.line, entry.out.status, {**entry.out.why, "at": self.first}))
         predicted: dict[str, Figure] = {}
         for near in entry.figures.values():
             mask = self.question.build(0 if problem.documents else near.records[0].problem.seed)
             case = case_of(problem, mask, self._device)
             if reason := refusal(near.records[0].label, mask, case):
-                return entry.without(Status.UNSUPPORTED.value, reason)
+                return entry.without(Status.UNSUPPORTED.value, reason=reason)
             predicted[mask.digest] = self._figure(problem, mask, case, near, figures)
         return Entry(entry.line, predicted)
 
@@ -251,7 +252,7 @@ class _Prediction:
             rates = {self._place(record): self._work.of_record(record) / record.times.median for record in same}
             ms += self._work.of_mask(mask, case, pass_) / _interpolated(rates, self._place_of(mask))
             work += flops(mask, case, pass_)
-        return Figure(ms, ms, ms, tflops(work, ms), None, _peak_gib(problem, near), near.records)
+        return Figure(ms, tflops(work, ms), None, _peak_gib(problem, near), near.records, [ms])
 
     def _place(self, record: Record) -> float:
         """Where a record lies on the line of rates."""

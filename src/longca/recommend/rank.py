@@ -24,10 +24,10 @@ from longca.recommend.answer import NOT_COUNTED, TOO_LARGE, Answer, Choice, Pair
 from longca.recommend.match import Nearest, case_of, is_device, is_single_rank, near_records, nearest, of_one_device, other_params
 from longca.recommend.question import Question, input_gib
 from longca.results.files import results_file
+from longca.results.grouping import grouped
 from longca.results.naming import cluster_name, rows, simulated_on
-from longca.results.points import grouped
 from longca.results.problem import Pass
-from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, Standing, entries, rank, together
+from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, entries, rank, together
 from longca.results.reading import Results
 from longca.results.record import Environment, Record
 from longca.results.settings import SAMPLE_LENGTH
@@ -100,20 +100,16 @@ class _Context:
     def _within_memory(self, entry: Entry) -> Entry:
         """The entry, out if it needs more memory than the device has, or than the user has."""
         asked, device = self.question.memory_gib, self.environment.memory_gib
-        limits = [(gib, owner) for gib, owner in ((asked, "asked for"), (device, f"of the {self.environment.name}")) if gib is not None]
+        limits = [(gib, owner) for gib, owner in ((asked, ""), (device, self.environment.name)) if gib is not None]
         need = None if entry.out else self.needed_gib(entry.figures.values())
         if entry.out or not limits or (need is None and asked is None):
             return entry
         if need is None:
-            why = "memory is counted on GPUs only" if self.environment.on_cpu else "its memory was not counted"
-            return entry.without(NOT_COUNTED, f"{why}, so --memory cannot be answered")
+            return entry.without(NOT_COUNTED, on_cpu=self.environment.on_cpu)
         limit, owner = min(limits)
-        if need <= limit:
-            return entry
-        takes = "would take about" if self.near else "takes"
-        return entry.without(TOO_LARGE, f"it {takes} {need:.3g} GiB with its inputs, over the {limit:.3g} GiB {owner}")
+        return entry if need <= limit else entry.without(TOO_LARGE, gib=need, limit=limit, owner=owner, scaled=self.near is not None)
 
-    def choice(self, standing: Standing, place: int) -> Choice:
+    def choice(self, standing: Entry, place: int) -> Choice:
         records, figures, first = standing.records, [*standing.figures.values()], standing.records[0]
         spread = self.near.spread if self.near else None
         plans = [_plan_ms(figure) for figure in figures]
@@ -163,10 +159,10 @@ def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
     for digest, figure in entry.figures.items():
         plan_ms = _plan_ms(figure)
         if plan_ms is None:
-            return entry.without(NOT_MEASURED, "its planning was not timed, so --calls-per-plan cannot be answered")
+            return entry.without(NOT_MEASURED, plan_ms=None)
         more = plan_ms / calls_per_plan
-        times = {"ms": figure.ms + more, "p20": figure.p20 + more, "p80": figure.p80 + more}
-        figures[digest] = replace_fields(figure, **times, tflops=figure.tflops * figure.ms / (figure.ms + more), mfu=None)
+        speed, samples = figure.tflops * figure.ms / (figure.ms + more), [sample + more for sample in figure.samples]
+        figures[digest] = replace_fields(figure, ms=figure.ms + more, tflops=speed, mfu=None, samples=samples)
     return replace(entry, figures=figures)
 
 
@@ -257,7 +253,9 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
     limits = {name: filters.pop(name) for name in LIMITS if name in filters}
     device, scale = filters.pop("device", ""), filters.pop("scale", 0.0)
     filters.pop("exact", None)  # a table holds nothing else
-    here = [record for record in results.records if is_device(device, results.environment(record))]
+    places = {record.env: results.environment(record) for record in results.records}
+    wanted_places = {env for env, place in places.items() if is_device(device, place)}
+    here = [record for record in results.records if record.env in wanted_places]
     answers = []
     for mask, records in grouped(here, attrgetter("problem.mask")).items():
         if not _is_known(mask):  # of a plugin or a file that is not here: nobody can ask for it

@@ -16,11 +16,12 @@ from longca.recommend.answer import Answer, Choice, ModelNote, Pair
 from longca.recommend.commands import ask_command, run_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
-from longca.results.points import grouped
+from longca.results.grouping import grouped
 from longca.results.problem import Split
-from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
+from longca.results.ratio import ENOUGH_SAMPLES, REPEATS
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure, speed_unit
+from longca.results.words import excluded
 from longca.simulate import cluster as clusters
 from longca.simulate.errors import trust_in
 from longca.text import format_dims, format_extras, format_heads, format_shape, format_size, format_tokens, plural
@@ -76,7 +77,7 @@ def _heading(answer: Answer, best: Choice) -> list[str]:
     over = f"; {what} over {answer.masks} masks (seeds {', '.join(map(str, answer.seeds))})" if answer.masks > 1 else ""
     lines = [f"use {first}: {_speed_and_time(answer, pair or best)}{_mark(answer, best)}.", f"for {_asked(answer)}{over}."]
     lines += [f"as a single kernel, use {best.name}: {_speed_and_time(answer, best)}."] if pair else []
-    alike = f"within {'' if best.simulated or answer.nearest else 'the noise or '}{100 * PRACTICAL:g} %"  # what is computed has no noise
+    alike = f"within {'' if best.simulated or answer.nearest else 'the noise and '}{100 * REPEATS:g} %"  # what is computed has no noise
     return [*lines, f"as fast as {best.name}, {alike}: {', '.join(equals)}."] if equals else lines
 
 
@@ -231,7 +232,7 @@ def _excluded(answer: Answer) -> list[Part]:
     if not answer.out:
         return []
     title = "excluded as single kernels:" if answer.pair else "excluded:"  # the pair may have the backward of one
-    return ["", Table(title, ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
+    return ["", Table(title, ["", "", "why"], [[out.line, out.status, excluded(out)] for out in answer.out])]
 
 
 def _no_answer(answer: Answer) -> list[str]:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from longca.report.terminal import contest_title
-from longca.results.export import UNSUPPORTED
-from longca.results.groups import Group, Groups
-from longca.results.naming import Contest
-from longca.results.points import grouped
-from longca.results.summary import typical_speeds
-from longca.results.tables import speed_unit
+from longca.results.groups import Groups
+from longca.results.summary import REFUSED, Speeds, speeds
 from longca.text import format_size, slug
 
 PREAMBLE = r"% Put \usepackage{booktabs} into the preamble. A table that is longer than a page can be cut at an \addlinespace."
@@ -31,37 +26,32 @@ def escape_latex(text: str) -> str:
 
 def render(groups: Groups, title: str) -> str:
     """A table per setting and pass, measured or simulated."""
-    own = grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0, ranks=1))
-    tables = [_latex(contest, several) for contest, several in own.items()]
     start = f"% {' '.join(title.split())}: tables of `longca report --latex`.\n{PREAMBLE}"
-    return "\n\n".join([start, *filter(None, tables)]) + "\n"
+    return "\n\n".join([start, *map(_latex, speeds(groups))]) + "\n"
 
 
-def _latex(contest: Contest, groups: Sequence[Group]) -> str:
-    """A row per mask and kernel, a column per length; rows of one mask stand together. Empty where nothing is supported."""
-    unit = speed_unit(row.record.speed for group in groups for row in group.rows if row.record.ok)
+def _latex(own: Speeds) -> str:
+    """A row per mask and kernel, a column per length; rows of one mask stand together. Nothing is said where a kernel is refused."""
     masks: dict[str, dict[str, dict[int, str]]] = {}
-    for group in groups:
-        for kernel, text in typical_speeds(group, unit).items():
-            if text not in UNSUPPORTED:
-                masks.setdefault(group.first.panel, {}).setdefault(kernel, {})[group.contest.seqlen] = text
-    lengths = sorted({seqlen for kernels in masks.values() for texts in kernels.values() for seqlen in texts})
+    for (panel, seqlen), texts in own.places.items():
+        for kernel, text in texts.items():
+            if text not in REFUSED:
+                masks.setdefault(panel, {}).setdefault(kernel, {})[seqlen] = text
+    lengths = sorted({seqlen for _, seqlen in own.places})
     blocks = [
         "\n".join(_line([mask, kernel, *(texts.get(seqlen, "") for seqlen in lengths)]) for kernel, texts in sorted(kernels.items()))
         for mask, kernels in masks.items()
     ]
-    title = f"{contest.pass_}, {contest_title(contest)}"
-    each = " of each rank" if contest.is_split else ""
     lines = [
         r"\begin{table}\centering\footnotesize",
-        rf"\caption{{{escape_latex(f'{title}, in {unit.name}{each}. {MARKS}')}}}",
-        rf"\label{{tab:longca-{slug(title)}}}",
+        rf"\caption{{{escape_latex(f'{own.contest.title}, in {own.each}. {MARKS}')}}}",
+        rf"\label{{tab:longca-{slug(own.contest.title)}}}",
         rf"\begin{{tabular}}{{ll{'r' * len(lengths)}}}",
         *(r"\toprule", _line(["mask", "kernel", *map(format_size, lengths)]), r"\midrule"),
         "\n\\addlinespace\n".join(blocks),
         *(r"\bottomrule", r"\end{tabular}", r"\end{table}"),
     ]
-    return "\n".join(lines) if blocks else ""
+    return "\n".join(lines)
 
 
 def _line(cells: Sequence[str]) -> str:

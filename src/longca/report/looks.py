@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 
+from longca.results.grouping import grouped
 from longca.results.naming import Row
-from longca.results.points import grouped
 
 COLOURS, MARKERS, DASHES = 12, 11, 5  # without common divisors: kernels of one colour differ in marker and dash
 

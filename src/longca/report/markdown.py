@@ -9,23 +9,35 @@ from statistics import median
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
+from longca.results.grouping import grouped, timed_lines
 from longca.results.groups import Group, Groups
 from longca.results.naming import Row, Setting
-from longca.results.points import MEMORY, grouped, point, timed_lines
+from longca.results.points import MEMORY, point
 from longca.results.problem import Pass
-from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL, Ranking
+from longca.results.ranking import Ranking
+from longca.results.ratio import CONFIDENCE, REPEATS
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
 from longca.results.reproduce import command
 from longca.results.shares import counted, is_wrong, worst_error
 from longca.results.statuses import explaining, why
 from longca.results.summary import counts
-from longca.results.tables import SpeedUnit, Table, code_block, escape_markdown, format_figure, format_share, markdown_section, speed_unit
+from longca.results.tables import (
+    MARKS,
+    SpeedUnit,
+    Table,
+    code_block,
+    escape_markdown,
+    format_figure,
+    format_share,
+    markdown_section,
+    speed_unit,
+)
 from longca.text import format_size
 
 HEADLINES = (
-    f"The fastest at the longest length; kernels within {PRACTICAL:.0%} of it, or within {NOISE_EXPLAINS:.0%} with overlapping spreads, "
-    "are equal, and `~` marks noisy ones."
+    f"The fastest at the longest length. Kernels are equal (=) where the {CONFIDENCE:.0%} interval of the ratio of their times reaches "
+    f"within {REPEATS:.0%} of 1. {MARKS}."
 )
 COMMANDS = "The command below each table measures the first of them again."
 FACTS = ("device", "driver", "cpu", "cores", "threads", "system", "python", "longca", "commit")
@@ -96,11 +108,7 @@ def headline(group: Group, unit: SpeedUnit) -> list[str]:
 
 
 def _fastest(ranking: Ranking) -> str:
-    names = ", ".join(standing.title for standing in ranking.equals)
-    if len(ranking.equals) == 1:
-        return names
-    close = all(standing.against_best * (1 + PRACTICAL) >= 1 for standing in ranking.equals)
-    return f"{names} {f'within {100 * PRACTICAL:.0f} %' if close else 'within their spreads'}"
+    return " = ".join(standing.title for standing in ranking.equals)
 
 
 def _ahead(ranking: Ranking) -> str:

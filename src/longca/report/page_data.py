@@ -18,12 +18,12 @@ from longca.report.timelines import Timeline
 from longca.results.cells import STATES
 from longca.results.dense import only_beside
 from longca.results.export import columns
+from longca.results.grouping import grouped
 from longca.results.groups import STEPS, Groups
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting
-from longca.results.points import grouped
 from longca.results.problem import Pass
-from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
+from longca.results.ratio import CONFIDENCE, REPEATS
 from longca.results.reading import Results
 from longca.results.record import NEVER_RAN, Environment, Record
 from longca.results.reproduce import commands
@@ -48,8 +48,8 @@ def page_data(
         "title": title,
         "count": len(rows),
         "about": f"{len(rows)} records ({counts(results.records)}) from {', '.join(folders)}; written by longca {__version__}.",
-        "practical": f"{100 * PRACTICAL:.0f} %",
-        "noise": f"{100 * NOISE_EXPLAINS:.0f} %",
+        "confidence": f"{100 * CONFIDENCE:.0f} %",
+        "repeats": f"{100 * REPEATS:.0f} %",
         "statuses": [[status, words, status in NEVER_RAN] for status, words in WORDS.items()],
         "states": [state.value for state in STATES],
         "passes": list(PASS_WORDS.items()),

@@ -7,10 +7,10 @@ from typing import Any
 
 from longca.results.cells import Numbers, board_of, cells_of, dense_of, fastest_of, order_of, panels_of, peak_of, start_of
 from longca.results.frames import frame_of
+from longca.results.grouping import grouped
 from longca.results.groups import Groups
 from longca.results.limits import Limits
 from longca.results.naming import Row, simulated_on
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.record import NEVER_RAN
 from longca.results.statuses import WORDS
@@ -33,7 +33,7 @@ def setting_data(
         "axis": frame.axis,
         "line": "method" if rows[0].record.method else "kernel",
         "place": place,
-        "unit": speed_unit([entry.tflops for entry in fastest]),
+        "unit": speed_unit([entry["tflops"] for entry in fastest]),
         "panels": [[panel, pictures.get(own[0].mask_name)] for panel, own in panels.items()],
         "passes": [pass_ for pass_ in Pass if any(group.contest.pass_ is pass_ for group in found)],
         "peak": peak_of(rows),

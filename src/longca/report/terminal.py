@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from longca.compare import standing
-from longca.results.dense import DenseTimes
+from longca.results.dense import gains
+from longca.results.grouping import grouped
 from longca.results.groups import Group, Groups, groups_of
-from longca.results.naming import Contest, Row
-from longca.results.points import grouped
+from longca.results.naming import Row
 from longca.results.reading import Results
 from longca.results.shown import Part
 from longca.results.summary import counts, failures
-from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
+from longca.results.tables import MARKS, SpeedUnit, Table, length_table, speed_unit
 from longca.text import plural
 
 
@@ -32,15 +32,15 @@ def summary_parts(results: Results, own_kernels: Iterable[str] = ()) -> list[Par
 
 def fastest_tables(groups: Groups) -> list[Table]:
     """Returns a table per setting, ranks and pass: for each mask a row, for each length the fastest kernel, its speed, and its equals."""
-    dense = DenseTimes(groups.rows)
+    faster = gains(groups.rows)
     tables = []
     for contest, own in grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0)).items():
         timed = [row for group in own for row in group.rows if row.record.ok]
         unit = speed_unit(row.record.speed for row in timed)
-        texts = {(group.contest.mask_name, group.contest.seqlen): _winner(group, dense, unit) for group in own if group.ranking.best}
-        patterns = any(row.is_pattern and dense.gain(row, row.record) for row in timed)
-        signs = f"{unit.name}; {NOISY}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
-        tables.append(length_table(f"fastest, {contest.pass_}, {contest_title(contest)} ({signs})", texts))
+        texts = {(group.contest.mask_name, group.contest.seqlen): _winner(group, faster, unit) for group in own if group.ranking.best}
+        patterns = any(row.record.key in faster for row in timed)
+        signs = f"{unit.name}; {MARKS}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
+        tables.append(length_table(f"fastest, {contest.title} ({signs})", texts))
     return [table for table in tables if table.rows]
 
 
@@ -51,16 +51,11 @@ def failure_table(named: Sequence[Row]) -> Table:
     return Table("not measured", ["kernel", "status", "cells", "lengths", "why"], lines)
 
 
-def contest_title(contest: Contest) -> str:
-    """The setting, with ranks and the simulated cluster."""
-    ranks = f", {contest.ranks} ranks, each" if contest.is_split else ""
-    return contest.setting.title + ranks + (f", simulated on {contest.simulated}" if contest.simulated else "")
-
-
-def _winner(group: Group, dense: DenseTimes, unit: SpeedUnit) -> str:
+def _winner(group: Group, faster: Mapping[str, float], unit: SpeedUnit) -> str:
     best, *others = group.ranking.equals
     masks = f" (n={len(group.ranking.masks)})" if len(group.ranking.masks) > 1 else ""
-    equal = f" = {', '.join(f'{other.line}~' if other.noisy else other.line for other in others)}" if others else ""
-    gains = [gain for record in best.records if (gain := dense.gain(group.first, record)) is not None]
-    speedup = f" {median(gains):.3g}x" if gains else ""
-    return f"{best.line} {unit.text(best.tflops, best.noisy)}{speedup}{masks}{equal}"
+    equal = f" = {', '.join(other.title for other in others)}" if others else ""
+    own = [faster[record.key] for record in best.records if record.key in faster]
+    speedup = f" {median(own):.3g}x" if own else ""
+    few = "?" if best.few else ""
+    return f"{best.line} {unit.text(best.tflops, best.noisy)}{few}{speedup}{masks}{equal}"

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from longca.results.dense import dense_lines
 from longca.results.frames import Frame
+from longca.results.grouping import grouped
 from longca.results.groups import Group, closeness
 from longca.results.limits import Limits
 from longca.results.naming import Row
-from longca.results.points import grouped
 from longca.results.problem import Pass
 from longca.results.ranking import Entry, Ranking
 from longca.results.shares import common_length, worst_error
@@ -95,52 +95,33 @@ def _with_time(cell: PageCell, entry: Entry, ranking: Ranking, limits: Limits, r
     )
 
 
-class Fastest(Struct, frozen=True, rename={"pass_": "pass"}):
-    """The fastest kernels of one contest, and how far ahead they are."""
-
-    panel: str
-    pass_: str
-    x: float
-    simulated: str | None
-    same: str | None  # a simpler mask that shows the same pairs
-    fastest: list[str]  # the best, and all that are as fast
-    noisy: bool
-    tflops: float
-    masks: int
-    ends: tuple[float, float]
-    next: str | None
-    ahead: float | None
-    ranked: int
-    limit: float | None
-    records: list[int]
-    colour: str  # the line of the best
-
-
-def fastest_of(frame: Frame, found: Iterable[Group], limits: Limits, records: Numbers) -> list[Fastest]:
+def fastest_of(frame: Frame, found: Iterable[Group], limits: Limits, records: Numbers) -> list[dict[str, Any]]:
+    """The fastest kernels of each contest, and how far ahead they are."""
     return [_fastest(group, frame, limits, records) for group in found if group.ranking.best]
 
 
-def _fastest(group: Group, frame: Frame, limits: Limits, records: Numbers) -> Fastest:
+def _fastest(group: Group, frame: Frame, limits: Limits, records: Numbers) -> dict[str, Any]:
     (panel, x), ranking = frame.place(group.first), group.ranking
     best, behind = ranking.standings[0], ranking.next
-    return Fastest(
-        panel,
-        group.contest.pass_.value,
-        x,
-        group.contest.simulated,
-        group.same,
-        fastest=[standing.line for standing in ranking.equals],
-        noisy=any(standing.noisy for standing in ranking.equals),
-        tflops=best.tflops,
-        masks=len(best.figures),
-        ends=best.speeds,
-        next=None if behind is None else behind.line,
-        ahead=None if behind is None else 1 / behind.against_best,
-        ranked=len(ranking.standings),
-        limit=limits.share(best.nearest.records),
-        records=[records[record.key] for record in reversed(best.nearest.records)],
-        colour=frame.line(group.lines[best.line][0]),
-    )
+    return {
+        "panel": panel,
+        "pass": group.contest.pass_,
+        "x": x,
+        "simulated": group.contest.simulated,
+        "same": group.same,  # a simpler mask that shows the same pairs
+        "fastest": [standing.line for standing in ranking.equals],  # the best, and all that are as fast
+        "noisy": any(standing.noisy for standing in ranking.equals),
+        "few": any(standing.few for standing in ranking.equals),  # samples
+        "tflops": best.tflops,
+        "masks": len(best.figures),
+        "ends": best.speeds,
+        "next": None if behind is None else behind.line,
+        "ahead": None if behind is None else 1 / behind.against_best,
+        "ranked": len(ranking.standings),
+        "limit": limits.share(best.nearest.records),
+        "records": [records[record.key] for record in reversed(best.nearest.records)],
+        "colour": frame.line(group.lines[best.line][0]),
+    }
 
 
 def order_of(frame: Frame, found: Iterable[Group]) -> list[list[Any]]:
@@ -156,29 +137,16 @@ def order_of(frame: Frame, found: Iterable[Group]) -> list[list[Any]]:
     return [[name, own.mean, own.curve] for name, own in closeness(contests).items()]
 
 
-class Covered(NamedTuple):
-    """One kernel on one mask in one pass: its state by number, and its worst error."""
-
-    line: str
-    panel: str
-    pass_: str
-    state: int
-    timed: int  # places with a time
-    places: int
-    error: float | None
-    tensor: str | None
-    record: int
-
-
-def board_of(frame: Frame, rows: Sequence[Row], cells: Iterable[PageCell]) -> list[Covered]:
-    """Of places where the mask shows the same as a simpler one only errors of wrong records count."""
+def board_of(frame: Frame, rows: Sequence[Row], cells: Iterable[PageCell]) -> list[list[Any]]:
+    """[kernel, mask, pass, the number of its state, places with a time, places, its worst error, of which tensor, of which record]. Of
+    places where the mask shows the same as a simpler one only errors of wrong records count."""
     here = grouped(cells, lambda cell: (cell.line, cell.panel, cell.pass_))
-    board = []
+    board = list[list[Any]]()
     for place, own in grouped(rows, lambda row: (frame.line(row), frame.place(row)[0], row.record.problem.pass_.value)).items():
         counted = [row.record for row in own if row.same is None or not row.record.ok] or [row.record for row in own]
         worst = max(here[place], key=lambda cell: -1.0 if cell.error is None else cell.error)
         timed, places = sum(cell.tflops is not None for cell in here[place]), len({frame.place(row)[1] for row in own})
-        board.append(Covered(*place, STATES.index(coverage(counted)), timed, places, worst.error, worst.tensor, worst.worst))
+        board.append([*place, STATES.index(coverage(counted)), timed, places, worst.error, worst.tensor, worst.worst])
     return board
 
 

@@ -1,65 +1,35 @@
-"""Block patterns beside the dense mask that they are a part of, on the same device and shape."""
+"""Block patterns beside the dense mask that they are a part of, on the same device and shape (`Row.dense`)."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from longca.masks import dense_of
+from longca.results.grouping import grouped, timed_lines
 from longca.results.naming import Row
-from longca.results.points import grouped, timed_lines
-from longca.results.record import Record
-
-Place = tuple[Hashable, ...]
 
 
 def dense_beside(patterns: Iterable[Row], rows: Iterable[Row]) -> list[Row]:
-    """The timed rows on the dense masks that these block patterns are a part of."""
-    return [row for row in _compared(rows, patterns) if row.record.ok]
+    """The rows on the dense masks that these block patterns are a part of."""
+    wanted = {row.dense for row in patterns if row.is_pattern}
+    return [row for row in rows if row.dense in wanted and not row.is_pattern]
 
 
 def only_beside(group: Sequence[Row], rows: Iterable[Row]) -> bool:
     """Whether a group is one kernel on dense masks that block patterns are compared with, and nothing else."""
-    return all(row.is_dense for row in group) and len(timed_lines(group)) <= 1 and len(group) == len(_compared(group, rows))
+    return len(timed_lines(group)) <= 1 and len(group) == len(dense_beside(rows, group))
 
 
-def _compared(rows: Iterable[Row], patterns: Iterable[Row]) -> list[Row]:
-    """The rows on a dense mask that a block pattern of the same shape, pass and length is a part of."""
-    wanted = {_place(row, dense_of(row.record.problem.source)) for row in patterns if row.is_pattern}
-    return [row for row in rows if row.is_dense and _place(row, row.record.problem.mask) in wanted]
-
-
-class DenseTimes:
-    """The least time of the dense masks, by what block patterns must share with them to be compared."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._least: dict[Place, float] = {}
-        for row in rows:
-            if row.is_dense and row.record.ok:
-                place = _place(row, row.record.problem.mask)
-                self._least[place] = min(row.record.times.median, self._least.get(place, float("inf")))
-
-    def gain(self, row: Row, record: Record) -> float | None:
-        """How many times as fast a record on a block pattern is as the dense mask; None for other masks, or without a dense time."""
-        least = self._least.get(_place(row, dense_of(record.problem.source))) if row.is_pattern else None
-        return None if least is None else least / record.times.median
-
-
-def _place(row: Row, mask: str) -> Place:
-    """What a block pattern shares with the dense mask that it is compared with."""
-    problem = row.record.problem
-    return (
-        mask,
-        row.contest.setting.device,
-        row.contest.setting.operator,
-        problem.pass_,
-        problem.seqlen,
-        problem.ranks,
-        row.record.simulated,
-    )
+def gains(rows: Iterable[Row]) -> dict[str, float]:
+    """By the key of a record on a block pattern, how many times as fast it is as the fastest kernel on the dense mask."""
+    timed, least = [row for row in rows if row.record.ok and row.dense], dict[object, float]()
+    for row in timed:
+        if not row.is_pattern:
+            least[row.dense] = min(row.record.times.median, least.get(row.dense, float("inf")))
+    return {row.record.key: least[row.dense] / row.record.times.median for row in timed if row.is_pattern and row.dense in least}
 
 
 def dense_lines(patterns: Sequence[Row], rows: Iterable[Row], most: int) -> dict[str, list[Row]]:
     """Rows of the fastest kernels on the dense mask, by what their line is called; the fastest first."""
-    lines = grouped(dense_beside(patterns, rows), lambda row: row.line)
+    lines = grouped([row for row in dense_beside(patterns, rows) if row.record.ok], lambda row: row.line)
     fastest = sorted(lines, key=lambda line: min(row.record.times.median for row in lines[line]))[:most]
     return {f"{line} on {lines[line][0].mask_name}": lines[line] for line in fastest}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
+from math import inf
 from statistics import median
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from longca.errors import LongcaError
 from longca.masks import has_blocks
 from longca.results import metrics
 from longca.results.problem import Problem
-from longca.results.record import Environment, Environments, Masks, Record, Status
+from longca.results.record import Environment, Environments, MaskEntry, Masks, Record, Status
 
 ROUNDING = 1e-4  # relative: journals keep six digits
 
@@ -55,15 +56,24 @@ def _contradiction(record: Record, environment: Environment | None) -> str:
     middle = median(times.samples)
     if not _near(times.median, middle):
         return f"its median of {times.median:g} ms is not that of its samples, {middle:g} ms"
-    if not times.p20 <= times.median <= times.p80:
-        return f"its median of {times.median:g} ms is not between its percentiles, {times.p20:g} and {times.p80:g} ms"
+    low, high = (0.0, inf) if record.simulated else (min(times.samples), max(times.samples))  # those of a simulation are its error
+    if not low * (1 - ROUNDING) <= times.p20 <= times.median <= times.p80 <= high * (1 + ROUNDING):
+        return f"its percentiles, {times.p20:g} and {times.p80:g} ms, contradict its median of {times.median:g} ms, or its samples"
     expected = metrics.tflops(record.flops / record.problem.ranks, times.median)
     if not _near(speed, expected):
         return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
     if other := _other_work(record):
         return other
     limit = _limit(record, environment)
+    if times.mfu and limit and environment and not environment.on_cpu and not _is_share(times.mfu, record, environment.name):
+        return f"its share of the peak, {times.mfu:g}, is not that of its speed, {speed / limit:g}"
     return metrics.too_fast(speed, limit, environment.name, record.problem.dtype) if environment and limit and speed > limit else ""
+
+
+def _is_share(mfu: float, record: Record, device: str) -> bool:
+    """Whether it is the speed over the device's peak at the clock of the times, or in older records at the clock of the datasheet."""
+    peaks = (metrics.peak(device, record.problem.dtype, mhz) for mhz in (record.times.mhz, None))
+    return any(peak is not None and _near(mfu, record.speed / peak) for peak in peaks)
 
 
 def _other_work(record: Record) -> str:
@@ -88,9 +98,22 @@ def _other_mask(record: Record, masks: Masks, names: Mapping[str, set[str]]) -> 
         others = names.get(built.digest, ())
         renamed = others and record.problem.documents is None and _digest(record.problem.every_pass) != built.digest
         return f"its mask is called {name}, and {' and '.join(sorted(others))} in masks.jsonl" if renamed else ""
+    other = {name: value for name, value in record.problem.params if built.params.get(name, value) != value}
+    if other:
+        return f"its mask was asked for with {other}, and has {built.params}"
+    if _made_otherwise(record, entry):
+        return "its seed and parameters make another mask"
     if (entry.area, entry.seqlen_q, entry.seqlen_k) != (built.area or entry.area, built.seqlen_q, built.seqlen_k):
         return f"its mask shows {built.area} pairs of {built.seqlen_q} tokens, and {entry.area} of {entry.seqlen_q} in masks.jsonl"
     return ""
+
+
+def _made_otherwise(record: Record, entry: MaskEntry) -> bool:
+    """Whether a mask of bands that masks.jsonl has with another seed or other parameters is not the one that those of the record make."""
+    problem, params = record.problem, record.built.params
+    if (entry.seed, entry.params) == (problem.seed, params) or problem.documents is not None or entry.bands is None:
+        return False
+    return _digest(replace(problem.every_pass, params=tuple(sorted(params.items())))) not in ("", record.built.digest)
 
 
 _has_blocks = cache(has_blocks)  # a journal has few masks
@@ -113,7 +136,7 @@ def _limit(record: Record, environment: Environment | None) -> float | None:
         if record.simulated:
             return None  # its figures are those of other devices
         return metrics.cpu_bound(environment.cores, record.problem.dtype) if environment.cores else None
-    return metrics.peak(environment.name, record.problem.dtype)
+    return metrics.peak(environment.name, record.problem.dtype, record.times.mhz)
 
 
 def _near(value: float, other: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,18 @@ import msgspec
 
 from longca import masks
 from longca.errors import BadInput, Unavailable
-from longca.results.groups import Group, Groups, groups_of
+from longca.results.groups import Groups, groups_of
 from longca.results.metrics import tokens_s
-from longca.results.naming import Contest, Row
-from longca.results.points import grouped
 from longca.results.problem import TENSORS
 from longca.results.reading import Results
-from longca.results.record import Environment, Record, Status
+from longca.results.record import Environment, Record
 from longca.results.roofline import bandwidth_of, of_record
-from longca.results.summary import typical_speeds
-from longca.results.tables import Table, markdown_section, speed_unit
+from longca.results.summary import speeds, supported
+from longca.results.tables import Table, markdown_section
 from longca.results.versions import is_older
 from longca.text import format_size, printable
 
 NOISY = "`~`: noisy; sampling ended before the median reached the target precision."
-REFUSED = (Status.UNSUPPORTED, Status.UNAVAILABLE)
-UNSUPPORTED = ("", *(status.value for status in REFUSED))  # as a LaTeX table has it
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
 Column = list[Any]
@@ -45,7 +41,9 @@ def columns(results: Results) -> dict[str, Column]:
 def as_rows(results: Results) -> list[dict[str, Any]]:
     """One row per cell with every field of its record; docs/results.md explains them."""
     patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
-    return [_row(record, results.environment(record), patterns) | _roofline(record, results) for record in results.records]
+    return [
+        _row(record, results.environment(record), patterns) | _roofline(record, results) | _of_ranks(record) for record in results.records
+    ]
 
 
 def _row(record: Record, environment: Environment, patterns: Collection[str]) -> dict[str, Any]:
@@ -84,9 +82,17 @@ def _text(value: str) -> str:
 
 
 def _roofline(record: Record, results: Results) -> dict[str, Any]:
-    """The bytes that the pass moves at least, per second in GB, and the least time that the device allows; None over several ranks."""
+    """The bytes that the pass moves at least, per second in GB, and the least time that the device allows at the clock of the record; None
+    over several ranks."""
     limit = of_record(record, results)
     return {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
+
+
+def _of_ranks(record: Record) -> dict[str, Any]:
+    """How ranks shared GPUs, what they called and took, and for how much of the time they computed."""
+    sharing = record.problem.sharing
+    row = {"sharing": None if sharing is None else str(sharing), "ranks_per_gpu": None if sharing is None else sharing.ranks}
+    return row | _of(record.over_ranks, "nccl", "compute_share") | _of(record.memory, "outside_gib")
 
 
 def _of(part: object, *names: str) -> dict[str, Any]:
@@ -121,34 +127,18 @@ def to_markdown(results: Results) -> str:
     work over all time. Kernels and masks that are unsupported throughout are named below."""
     noisy = [f"{NOISY}"] if any(record.noisy for record in results.records) else []
     groups = groups_of(results)
-    absent = sorted({row.line for row in groups.rows} - _supported(groups.rows))
+    absent = sorted({row.line for row in groups.rows} - supported(groups.rows))
     note = [f"Not shown, because nothing here is supported: {', '.join(absent)}."] if absent else []
     return "\n\n".join([*noisy, *map(markdown_section, speed_tables(groups)), *note]) + "\n"
 
 
-def _supported(named: Iterable[Row]) -> set[str]:
-    """The lines with a row that is not refused."""
-    return {row.line for row in named if row.record.status not in REFUSED}
-
-
 def speed_tables(groups: Groups) -> list[Table]:
-    """Returns the typical speed of each kernel on each mask and length, or its statuses. Rows and columns without anything supported are
-    left out."""
-    tables = grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0, ranks=1))
-    return [table for contest, own in tables.items() if (table := _speed_table(contest, own)).rows]
-
-
-def _speed_table(contest: Contest, groups: Sequence[Group]) -> Table:
-    unit = speed_unit(row.record.speed for group in groups for row in group.rows if row.record.ok)
-    places: dict[tuple[str, int], dict[str, str]] = {}
-    for group in groups:
-        if _supported(group.rows):
-            places.setdefault((group.first.panel, group.contest.seqlen), {}).update(typical_speeds(group, unit))
-    lines = sorted({line for group in groups for line in _supported(group.rows)})
-    cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in places.items()]
-    simulated = f", simulated on {contest.simulated}" if contest.simulated else ""
-    each = " of each rank" if contest.is_split else ""
-    return Table(f"{contest.pass_}, {contest.setting.title}{simulated} ({unit.name}{each})", ["mask", "tokens", *lines], cells)
+    """A row per mask and length, a column per kernel."""
+    tables = []
+    for own in speeds(groups):
+        cells = [[panel, format_size(n), *(texts.get(line, "") for line in own.lines)] for (panel, n), texts in own.places.items()]
+        tables.append(Table(f"{own.contest.title} ({own.each})", ["mask", "tokens", *own.lines], cells))
+    return tables
 
 
 WRITERS: dict[str, Callable[[Results], str]] = {"csv": to_csv, "md": to_markdown}
@@ -159,7 +149,8 @@ def write_parquet(results: Results, path: str) -> None:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise Unavailable("writing Parquet needs pyarrow; pip install pyarrow, or use --csv.") from error
-    table = arrow.Table.from_pydict(columns(results))
+    samples = [record.timed.samples if record.timed else None for record in results.records]
+    table = arrow.Table.from_pydict(columns(results) | {"samples": samples})
     try:
         with Path(path).open("wb") as file:  # an error of Python's own is one sentence
             parquet.write_table(table, file)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from longca.results.grouping import grouped
 from longca.results.naming import Row
-from longca.results.points import grouped
 from longca.text import format_size
 
 Place = tuple[str, float]  # the panel, and the place on its axis

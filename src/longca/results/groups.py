@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from longca.results.grouping import by_pass, grouped, line_of
 from longca.results.naming import Contest, Row, Setting, rows, simpler_mask
-from longca.results.points import by_pass, grouped, line_of
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking, entries, rank
 from longca.results.reading import Results

@@ -19,19 +19,26 @@ Group = tuple[object, ...]  # what a dense speed and the speeds beside it have i
 
 class Limits:
     """The speeds that tiles allow, for the records of one or several journals. The dense speed of a pass is the highest of any kernel on
-    the mask `full`, at any length, in all runs on devices of one name; a pass without one has no limit."""
+    the mask `full`, at any length, in all runs on devices of one name; a pass without one has no limit. A record with an SM clock has the
+    limit of that clock: the highest work per cycle times its clock."""
 
     def __init__(self, results: Results) -> None:
         self._results, self._masks = results, results.masks
         self._dense: dict[Group, float] = {}
+        self._per_mhz: dict[Group, float] = {}
         for record in results.records:
             if record.problem.mask == DENSE and is_limited(record):
-                group = self._group(record)
+                group, mhz = self._group(record), record.times.mhz
                 self._dense[group] = max(self._dense.get(group, 0.0), record.speed)
+                if mhz:
+                    self._per_mhz[group] = max(self._per_mhz.get(group, 0.0), record.speed / mhz)
 
     def of(self, record: Record) -> float | None:
         """The limit of a timed record in TFLOP/s; None where it has none."""
-        dense = self._dense.get(self._group(record)) if is_limited(record) else None
+        if not is_limited(record):
+            return None
+        group, mhz = self._group(record), record.times.mhz
+        dense = self._per_mhz[group] * mhz if mhz and group in self._per_mhz else self._dense.get(group)
         share = None if dense is None else self._share(record)
         return None if dense is None or share is None else dense * share
 

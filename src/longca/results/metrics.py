@@ -15,10 +15,10 @@ GIB = 1 << 30
 
 # dense bf16/fp16 matrix peak by datasheet, TFLOP/s: a kernel that claims more is invalid
 PEAK_TFLOPS = {"H200": 989.0, "H100": 989.0, "H800": 989.0, "H20": 148.0, "A100": 312.0, "A800": 312.0, "B200": 2250.0, "L40S": 362.0}
-PEAK_MHZ = {"H200": 1830.0, "H100": 1830.0}  # the SM clock of that peak: 132 SMs with 4,096 operations a cycle
-SETTLED_MHZ = {
-    "H200": 1410.0
-}  # what a device holds under a long matrix product (benchmarks/settling.py): the clock that times are given for
+# the SM clock of that peak, in MHz: an H200 has 132 SMs with 4,096 operations a cycle, an A100 has 108 with 2,048
+PEAK_MHZ = {"H200": 1830.0, "H100": 1830.0, "H800": 1830.0, "A100": 1410.0, "A800": 1410.0}
+# what a device holds under a long matrix product (benchmarks/settling.py): the clock that times are given for
+SETTLED_MHZ = {"H200": 1410.0}
 # memory bandwidth by datasheet, TB/s; of several models of a name the fastest
 PEAK_TB_S = {"H200": 4.8, "H100": 3.35, "H100 NVL": 3.94, "H800": 3.35, "H20": 4.0, "A100": 2.04, "A800": 2.04, "B200": 8.0, "L40S": 0.864}
 
@@ -51,13 +51,6 @@ def traffic(case: Case, pass_: Pass) -> int:
     forward = tensors + rows * max(4, BYTES[case.dtype])  # and lse
     backward = forward + tensors  # and dout, dq, dk, dv
     return {Pass.FWD: forward, Pass.BWD: backward, Pass.BOTH: forward + backward}[pass_]
-
-
-def mean_speed(speeds: Sequence[float], times: Sequence[float]) -> float:
-    """The speed over several masks: all work over all time. Shares of a peak are speeds, too."""
-    if len(speeds) == 1:  # to the last digit
-        return speeds[0]
-    return sum([speed * ms for speed, ms in zip(speeds, times, strict=True)]) / sum(times)
 
 
 def tflops(work: float, ms: float) -> float:

@@ -46,6 +46,12 @@ class Contest(NamedTuple):
         """Whether methods of context parallelism are compared."""
         return self.setting.level == LevelName.CP
 
+    @property
+    def title(self) -> str:
+        """The pass and the setting, with the ranks where they are several, and the cluster."""
+        ranks = f", {self.ranks} ranks, each" if self.ranks > 1 else ""
+        return f"{self.pass_}, {self.setting.title}{ranks}{simulated_on(self.simulated)}"
+
 
 class Row(Struct, frozen=True, eq=False, gc=False):
     """A record with its names, and with what views ask of it again and again."""
@@ -59,7 +65,7 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
     is_pattern: bool
-    is_dense: bool  # whether the mask is one that block patterns are compared with
+    dense: Contest | None  # of block patterns, and of the masks that they are a part of: this mask, on whatever level
     ratio: float | None  # the share of visible blocks
     family: str  # the mask without it
 
@@ -70,7 +76,7 @@ def rows(results: Results) -> list[Row]:
     simpler, names, kernels = same_masks(records), mask_names(records), kernel_names(records)
     compared = _compared_nodes(records)
     patterns = {name for name in {record.problem.mask for record in records} if masks.has_blocks(name)}
-    dense = {masks.dense_of(source) for source in masks.SOURCES}
+    dense = {source: masks.dense_of(source) for source in masks.SOURCES}
     named = []
     for record, name, kernel, same in zip(records, names, kernels, simpler, strict=True):
         suffix = simulated_on(record.simulated)
@@ -80,10 +86,11 @@ def rows(results: Results) -> list[Row]:
         setting = Setting(_device(record, results.environment(record).name), record.level.value, problem.operator)
         contest = Contest(setting, name, problem.seqlen, problem.pass_, problem.ranks, record.simulated)
         is_pattern = problem.mask in patterns
-        is_dense = not is_pattern and split is None and problem.mask in dense
+        whole = dense.get(problem.source) if is_pattern else problem.mask if split is None and problem.mask in dense.values() else None
+        beside = contest._replace(setting=replace(setting, level=""), mask_name=whole) if whole else None
         ratio = record.built.params.get("ratio")
         family = name if ratio is None else name.replace(f" ratio={ratio}", "")
-        named.append(Row(record, contest, name, line + suffix, base + suffix, base, panel, same, is_pattern, is_dense, ratio, family))
+        named.append(Row(record, contest, name, line + suffix, base + suffix, base, panel, same, is_pattern, beside, ratio, family))
     return named
 
 

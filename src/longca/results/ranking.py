@@ -3,8 +3,8 @@
 Kernels are compared on the masks (one per seed) for which there are the most figures: the number of kernels that have all of these masks,
 times the number of masks. A kernel that failed on one of its masks is out, with the reason; so is one that lacks some of these masks, and
 where such a kernel is faster than the best on those that both have, other masks are taken. Training pays the sum over its steps, so kernels
-are compared by their total time: a time is the mean over these masks, a speed is all work over all time. Two kernels are equal where these
-times differ by no more than `PRACTICAL`, or by little more while their spreads overlap.
+are compared by their total time: a time is the mean over these masks, a speed is all work over all time. Two kernels are equal where the
+interval of the ratio of their times reaches within `REPEATS` of 1 (`results.ratio`). The k-th sample of a total is the sum of k-th samples.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from longca.results.grouping import grouped, line_of
 from longca.results.naming import Row
-from longca.results.points import grouped, line_of
 from longca.results.problem import Pass
+from longca.results.ratio import ENOUGH_SAMPLES, as_fast
 from longca.results.record import Record
 from longca.results.versions import is_older
 
-PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
-NOISE_EXPLAINS = 0.1  # of a time, at most
-ENOUGH_SAMPLES = 5  # with fewer, `compare` decides nothing and `recommend` says so
+PRACTICAL = 0.03  # of a time: smaller changes between two journals do not matter, unless a threshold is given
 SETTLED_S = 0.1  # of load, after which an H200 is nearly always within 2.5 % of its final clock (results/h200/README.md)
 NOT_MEASURED, FEWER_MASKS = "not measured", "fewer masks"
 
@@ -34,18 +34,11 @@ class Figure(Struct, frozen=True, gc=False):
     """One kernel on one mask: the times of a record, or the sum of a forward's and a backward's."""
 
     ms: float
-    p20: float
-    p80: float
     tflops: float
     mfu: float | None
     peak_gib: float | None
     records: tuple[Record, ...]
-
-    def as_fast_as(self, other: Figure) -> bool:
-        """Whether the times differ by what does not matter, or by little more while the spreads (20th to 80th percentile) overlap."""
-        apart = max(self.ms, other.ms) / min(self.ms, other.ms) - 1
-        overlap = self.p20 <= other.p80 and other.p20 <= self.p80
-        return apart <= PRACTICAL or (overlap and apart <= NOISE_EXPLAINS)
+    samples: Sequence[float]  # of `ms`; a single one where the time was computed
 
 
 def figure(records: Sequence[Record]) -> Figure:
@@ -55,9 +48,7 @@ def figure(records: Sequence[Record]) -> Figure:
 
 def _of_record(record: Record) -> Figure:
     times = record.times
-    # the spread of a simulated time is the error of the model, which is alike for all methods, and no noise
-    p20, p80 = (times.median, times.median) if record.simulated else (times.p20, times.p80)
-    return Figure(times.median, p20, p80, record.speed, times.mfu, record.peak_gib, (record,))
+    return Figure(times.median, record.speed, times.mfu, record.peak_gib, (record,), times.samples)
 
 
 def together(parts: Sequence[Figure]) -> Figure:
@@ -70,21 +61,26 @@ def together(parts: Sequence[Figure]) -> Figure:
     peaks = [part.peak_gib for part in parts if part.peak_gib is not None]
     return Figure(
         ms,
-        p20=sum([part.p20 for part in parts]),
-        p80=sum([part.p80 for part in parts]),
         tflops=speed,
         mfu=None if first.mfu is None else speed * first.mfu / first.tflops,
         peak_gib=max(peaks) if len(peaks) == len(parts) else None,
         records=tuple([record for part in parts for record in part.records]),
+        samples=[sum(taken) for taken in zip(*[part.samples for part in parts], strict=False)],
     )
 
 
+def mean(figures: Sequence[Figure]) -> Figure:
+    """The mean time over masks, and all work over all time."""
+    total, count = together(figures), len(figures)
+    return replace(total, ms=total.ms / count, samples=[sample / count for sample in total.samples]) if count > 1 else total
+
+
 class Out(Struct, frozen=True, gc=False):
-    """A kernel that is not compared: its status, `not measured` or `fewer masks`, and why."""
+    """A kernel that is not compared: its status, `not measured` or `fewer masks`, and the facts that say why (`results.words`)."""
 
     line: str
     status: str
-    reason: str
+    why: Mapping[str, Any]
     share: float | None = None  # its speed over the best one's on the masks that both have
 
 
@@ -97,6 +93,8 @@ class Entry:
     figures: Mapping[str, Figure]
     out: Out | None = None
     failed: Record | None = None  # the record that says why it is out
+    against_best: float = 1.0  # of one that is ranked: its speed over the best one's
+    equal: bool = False  # of one that is ranked: as fast as the best, or the best itself
 
     @cached_property
     def records(self) -> list[Record]:
@@ -104,9 +102,7 @@ class Entry:
 
     @cached_property
     def whole(self) -> Figure:
-        """The mean time over the masks, and all work over all time."""
-        total, count = together([*self.figures.values()]), len(self.figures)
-        return replace(total, ms=total.ms / count, p20=total.p20 / count, p80=total.p80 / count) if count > 1 else total
+        return mean([*self.figures.values()])
 
     @property
     def tflops(self) -> float:
@@ -143,21 +139,22 @@ class Entry:
         return min(len(record.times.samples) for record in self.records)
 
     @property
+    def few(self) -> bool:
+        """Whether a record has too few samples to tell it from others."""
+        return any(not record.simulated and len(record.times.samples) < ENOUGH_SAMPLES for record in self.records)
+
+    @property
     def title(self) -> str:
-        """The name, with `~` where a figure is noisy."""
-        return f"{self.line} ~" if self.noisy else self.line
+        """The name, with `~` where a figure is noisy, and `?` where one has few samples."""
+        return self.line + "~" * self.noisy + "?" * self.few
 
-    def without(self, status: str, reason: str) -> Entry:
-        """The same kernel, out for this reason."""
-        return Entry(self.line, {}, Out(self.line, status, reason), self.failed)
+    def on(self, masks: Collection[str]) -> Entry:
+        """The same kernel with its figures on these masks; with all of them where it has none of these."""
+        return Entry(self.line, {digest: figure for digest, figure in self.figures.items() if digest in masks} or self.figures)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Standing(Entry):
-    """A kernel among those that are compared, with its figures on the shared masks."""
-
-    against_best: float  # this speed over the best one's
-    equal: bool  # as fast as the best: the best itself, and kernels that do not differ from it by what matters
+    def without(self, status: str, **why: Any) -> Entry:
+        """The same kernel, out for these facts."""
+        return Entry(self.line, {}, Out(self.line, status, why), self.failed)
 
 
 @dataclass(frozen=True)
@@ -165,21 +162,21 @@ class Ranking:
     """Kernels in the order of their speed, and those that are out."""
 
     entries: tuple[Entry, ...]  # of all kernels, with all their masks
-    standings: tuple[Standing, ...]
+    standings: tuple[Entry, ...]  # of those that are compared, with the shared masks
     out: tuple[Out, ...]
     masks: frozenset[str]  # digests on which they are compared
 
     @property
-    def best(self) -> Standing | None:
+    def best(self) -> Entry | None:
         return self.standings[0] if self.standings else None
 
     @property
-    def equals(self) -> tuple[Standing, ...]:
+    def equals(self) -> tuple[Entry, ...]:
         """The best, and all that are as fast."""
         return tuple(standing for standing in self.standings if standing.equal)
 
     @property
-    def next(self) -> Standing | None:
+    def next(self) -> Entry | None:
         """The fastest that is slower than the best by what matters."""
         return next((standing for standing in self.standings if not standing.equal), None)
 
@@ -189,24 +186,15 @@ class Ranking:
 
     @cached_property
     def compared(self) -> dict[str, Entry]:
-        """By line each kernel that has figures, with those on the masks on which kernels are compared, so that the figures of one contest
-        are of the same masks. Of a kernel that has none of these, all its figures."""
-        standings: dict[str, Entry] = {standing.line: standing for standing in self.standings}
-        timed = [entry for entry in self.entries if entry.figures]
-        return {entry.line: standings.get(entry.line) or self._shared(entry) for entry in timed}
-
-    def _shared(self, entry: Entry) -> Entry:
-        shared = {digest: figure for digest, figure in entry.figures.items() if digest in self.masks}
-        return Entry(entry.line, shared or entry.figures)
+        """By line each kernel that has figures, with those on the masks on which kernels are compared: figures of one contest are of the
+        same masks."""
+        return {entry.line: entry.on(self.masks) for entry in self.entries if entry.figures}
 
     @cached_property
     def shares(self) -> dict[str, float]:
         """By line its speed as a share of the fastest, on the masks that it has; 1 for all that are as fast."""
         fewer = {out.line: min(1.0, out.share) for out in self.out if out.share is not None}
         return fewer | {standing.line: 1.0 if standing.equal else standing.against_best for standing in self.standings}
-
-    def of(self, line: str) -> Standing | None:
-        return next((standing for standing in self.standings if standing.line == line), None)
 
 
 def entries(rows: Iterable[Row], pass_: Pass, part_of: Pass | None = None) -> list[Entry]:
@@ -239,9 +227,11 @@ def _entry(line: str, rows: Iterable[Row], pass_: Pass, kind: Pass) -> Entry:
         if whole is None:
             missing.update(part for part in parts if part not in passes)
     if failed:
-        return Entry(line, figures, Out(line, failed[0].status.value, _reason(failed, len(failed) + len(figures))), failed[0])
+        seeds = sorted({record.problem.seed for record in failed})
+        why = {"reason": failed[0].reason} | ({"seeds": seeds, "masks": len(failed) + len(figures)} if figures else {})
+        return Entry(line, figures, Out(line, failed[0].status.value, why), failed[0])
     if not figures:
-        return Entry(line, {}, Out(line, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}"))
+        return Entry(line, {}, Out(line, NOT_MEASURED, {"lacks": sorted(missing)}))
     return Entry(line, figures)
 
 
@@ -249,12 +239,6 @@ def _rank_of(record: Record, pass_: Pass) -> tuple[bool, bool]:
     """The larger, the more a record counts among several of one kernel, mask and pass."""
     suits = record.problem.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
     return suits, not is_older(record)
-
-
-def _reason(failed: list[Record], masks: int) -> str:
-    reason = failed[0].reason or failed[0].status.value
-    seeds = ", ".join(str(seed) for seed in sorted({record.problem.seed for record in failed}))
-    return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else reason
 
 
 def _mask_sets(timed: Sequence[Entry], kept: Collection[str]) -> list[frozenset[str]]:
@@ -286,14 +270,13 @@ def _ranking(everyone: tuple[Entry, ...], shared: frozenset[str]) -> Ranking:
     return Ranking(everyone, tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
 
 
-def _unshared(entry: Entry, best: Standing) -> Out:
-    where = f"of the {len(best.figures)} masks (seeds) on which the others are compared"
+def _unshared(entry: Entry, best: Entry) -> Out:
     both = entry.figures.keys() & best.figures.keys()
+    why = {"common": len(both), "of": len(best.figures), "best": best.line}
     if not both:
-        return Out(entry.line, NOT_MEASURED, f"it was measured on none {where}")
+        return Out(entry.line, NOT_MEASURED, why)
     share = sum(best.figures[digest].ms for digest in both) / sum(entry.figures[digest].ms for digest in both)
-    reason = f"it was measured on {len(both)} {where}; there it has {share:.2f} times the speed of {best.line}"
-    return Out(entry.line, FEWER_MASKS, reason, share)
+    return Out(entry.line, FEWER_MASKS, why, share)
 
 
 @cache
@@ -307,7 +290,7 @@ def _complexity(method: str | None) -> float:
     return registry.get(method).order if method in registry.names() else math.inf
 
 
-def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]:
+def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Entry]:
     """The standings of the kernels that have all of these masks, the fastest first; masks in the order of their seeds."""
     having = [entry for entry in timed if shared and shared <= entry.figures.keys()]
     if not having:
@@ -316,8 +299,10 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
     compared = [Entry(entry.line, {digest: entry.figures[digest] for digest in digests}) for entry in having]
     compared.sort(key=lambda entry: (-entry.tflops, _complexity(entry.records[0].method), entry.line))
     best = compared[0].whole
-    last = max(place for place, entry in enumerate(compared) if entry.whole.as_fast_as(best))  # whoever is faster is equal, too
+    last = max(
+        place for place, entry in enumerate(compared) if as_fast(entry.whole.samples, best.samples)
+    )  # whoever is faster is equal, too
     return [
-        Standing(entry.line, entry.figures, against_best=entry.tflops / best.tflops, equal=place <= last)
+        Entry(entry.line, entry.figures, against_best=entry.tflops / best.tflops, equal=place <= last)
         for place, entry in enumerate(compared)
     ]

@@ -73,6 +73,11 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clocks: list[Natural] | None = None  # the same, of each sample
     at_mhz: NotNegative | None = None  # the clock that the times are given for; None: as measured
 
+    @property
+    def mhz(self) -> float | None:
+        """The SM clock that the times are of; None where it was not read."""
+        return self.at_mhz or self.clock_mhz
+
 
 Error = Annotated[float, Meta(ge=0)]  # of any size: a wrong lse may be off by more than any bound
 
@@ -122,7 +127,8 @@ class RankFigures(Struct, frozen=True, kw_only=True, omit_defaults=True):
     imbalance_ms: NotNegative | None = None
     bytes_sent: list[Natural] | None = None
     wait_share: float | None = None
-    exposed_share: NotNegative | None = None  # of the time, that ranks wait for bytes under way
+    compute_share: NotNegative | None = None  # of the time, that compute runs; of traced calls
+    exposed_share: NotNegative | None = None  # of the time, that bytes are under way without compute beside them
     hidden_share: NotNegative | None = None  # of the time of transfers, that runs beside compute
     nccl: str | None = None  # the version that ranks had loaded
 

@@ -48,7 +48,7 @@ def of_mask(mask: AnyMask, case: Case, pass_: Pass, device: str, tiles: Tiles | 
     parts = []
     for part in pass_.parts:
         rows, keys = tiles or Tiles(tile_rows(part, case.heads_q, case.heads_kv))
-        parts.append(_roofline(flops(mask, case, part), touched_share(mask, rows, keys), case, part, device))
+        parts.append(_roofline(flops(mask, case, part), touched_share(mask, rows, keys), case, part, device, None))
     return _joined(parts)
 
 
@@ -61,9 +61,10 @@ def touched_share(mask: AnyMask, rows: int, keys: int) -> float:
 
 
 def of_record(record: Record, results: Results) -> Roofline | None:
-    """The roofline of a record of one device, with the tiles of most kernels; None over several ranks, or where the journal lacks the mask.
-    That of a forward and a backward together is the sum of both."""
+    """The roofline of a record of one device at its SM clock (without one, at that of the datasheet), with the tiles of most kernels; None
+    over several ranks, or where the journal lacks the mask. That of a forward and a backward together is the sum of both."""
     problem, built, device = record.problem, record.built, results.environment(record).name
+    mhz = record.timed.mhz if record.timed else None
     entry = results.masks.get((built.digest, problem.mask))
     if record.split is not None or entry is None:
         return None
@@ -72,7 +73,7 @@ def of_record(record: Record, results: Results) -> Roofline | None:
     parts = []
     for part in problem.pass_.parts:
         share = stored_share(entry, tile_rows(part, problem.heads_q, problem.heads_kv)) or 1.0
-        parts.append(_roofline(flops_of(pairs, *sizes, part), share, case, part, device))
+        parts.append(_roofline(flops_of(pairs, *sizes, part), share, case, part, device, mhz))
     return _joined(parts)
 
 
@@ -95,7 +96,7 @@ def _joined(parts: Sequence[Roofline]) -> Roofline:
     return Roofline(*sums)
 
 
-def _roofline(work: int, share: float, case: Case, pass_: Pass, device: str) -> Roofline:
-    speed, rate, moved = peak(device, case.dtype), bandwidth(device), traffic(case, pass_)
+def _roofline(work: int, share: float, case: Case, pass_: Pass, device: str, mhz: float | None) -> Roofline:
+    speed, rate, moved = peak(device, case.dtype, mhz), bandwidth(device), traffic(case, pass_)
     compute_ms = None if speed is None else work / share / speed / 1e9
     return Roofline(work, work / share, moved, compute_ms, None if rate is None else moved / rate / 1e9)

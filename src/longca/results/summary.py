@@ -6,24 +6,60 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from longca.results.groups import Group
-from longca.results.naming import Row
-from longca.results.points import grouped
+from longca.results.grouping import grouped
+from longca.results.groups import Group, Groups
+from longca.results.naming import Contest, Row
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking
 from longca.results.record import Record, Status
 from longca.results.statuses import WORDS
-from longca.results.tables import SpeedUnit
+from longca.results.tables import SpeedUnit, speed_unit
 from longca.text import format_size, part_of, printable
 
+REFUSED = (Status.UNSUPPORTED, Status.UNAVAILABLE)
 _NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
 
 
-def typical_speeds(group: Group, unit: SpeedUnit) -> dict[str, str]:
-    """Returns by line the result in one contest: the speed (`~`: noisy) and of how many masks, or its statuses."""
+class Speeds(NamedTuple):
+    """The speeds, or the statuses, of one setting and pass."""
+
+    contest: Contest
+    unit: SpeedUnit
+    lines: list[str]  # without those that are refused everywhere
+    places: dict[tuple[str, int], dict[str, str]]  # texts by mask and length, then by line; of masks that some kernel takes
+
+    @property
+    def each(self) -> str:
+        return f"{self.unit.name} of each rank" if self.contest.is_split else self.unit.name
+
+
+def speeds(groups: Groups) -> list[Speeds]:
+    """One for each setting and pass in which something is supported."""
+    own = grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0, ranks=1))
+    found = [_speeds(contest, several) for contest, several in own.items()]
+    return [one for one in found if one.places]
+
+
+def _speeds(contest: Contest, groups: Sequence[Group]) -> Speeds:
+    unit = speed_unit(row.record.speed for group in groups for row in group.rows if row.record.ok)
+    places: dict[tuple[str, int], dict[str, str]] = {}
+    for group in groups:
+        if supported(group.rows):
+            places.setdefault((group.first.panel, group.contest.seqlen), {}).update(_texts(group, unit))
+    return Speeds(contest, unit, sorted({line for group in groups for line in supported(group.rows)}), places)
+
+
+def supported(named: Iterable[Row]) -> set[str]:
+    """The lines with a row that is not refused."""
+    return {row.line for row in named if row.record.status not in REFUSED}
+
+
+def _texts(group: Group, unit: SpeedUnit) -> dict[str, str]:
+    """By line the result in one contest: the speed (`~`: noisy) and of how many masks, or its statuses."""
     statuses: dict[str, dict[str, str]] = {line: {} for line in group.lines}
     for row in group.rows:
         statuses[row.line][row.record.built.digest] = row.record.status.value

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from longca.results.ratio import ENOUGH_SAMPLES
 from longca.text import format_size
 
 _MARKDOWN = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " ", "\r": " "})
@@ -43,6 +44,7 @@ class SpeedUnit(NamedTuple):
 
 TFLOPS, GFLOPS = SpeedUnit("TFLOP/s", 1.0), SpeedUnit("GFLOP/s", 1000.0)
 NOISY = "~: noisy"
+MARKS = f"{NOISY}; ?: fewer than {ENOUGH_SAMPLES} samples"
 
 
 def speed_unit(tflops: Iterable[float]) -> SpeedUnit:

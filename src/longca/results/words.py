@@ -1,15 +1,19 @@
-"""The words of `merge` and `submit`, and of notes on incomplete journals."""
+"""The words of `merge` and `submit`, of notes on incomplete journals, and why a kernel is excluded."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from longca.results.files import torn_files, without_environments
-from longca.results.merge import Merged
-from longca.results.submission import Submission
-from longca.text import part_of, plural, printable
+from longca.results.ranking import FEWER_MASKS, Out
+from longca.text import format_size, part_of, plural, printable
+
+if TYPE_CHECKING:
+    from longca.results.merge import Merged
+    from longca.results.submission import Submission
 
 REVIEW = "open a pull request; CONTRIBUTING.md lists what is reviewed"
 
@@ -60,3 +64,29 @@ def submitted(done: Submission) -> Iterator[str]:
     merge = shlex.join(["longca", "merge", done.home, str(done.folder), "--pack"])
     ways = f"submit again with another --name, or run `{merge}` in a checkout, which adds your cells and replaces equal ones"
     yield f"{done.home} exists in LongCA, so do not copy it there: {ways}. Then {REVIEW}."
+
+
+def excluded(out: Out) -> str:
+    """Why a kernel is not compared, as a clause."""
+    text, at = _excluded(out), out.why.get("at")
+    return f"at {format_size(at)}: {text}" if at else text
+
+
+def _excluded(out: Out) -> str:
+    match out.why:
+        case {"reason": reason, "seeds": seeds, "masks": masks}:
+            return f"{reason or out.status} (seed {', '.join(map(str, seeds))} of {masks} masks)"
+        case {"reason": reason}:
+            return reason or out.status
+        case {"lacks": passes}:
+            return f"there is no record of its {' and '.join(passes)}"
+        case {"common": common, "of": of, "best": best}:
+            where = f"it was measured on {common or 'none'} of the {of} masks (seeds) on which the others are compared"
+            return f"{where}; there it has {out.share:.2f} times the speed of {best}" if out.status == FEWER_MASKS else where
+        case {"on_cpu": on_cpu}:
+            why = "memory is counted on GPUs only" if on_cpu else "its memory was not counted"
+            return f"{why}, so --memory cannot be answered"
+        case {"gib": gib, "limit": limit, "owner": owner, "scaled": scaled}:
+            takes, whose = "would take about" if scaled else "takes", f"of the {owner}" if owner else "asked for"
+            return f"it {takes} {gib:.3g} GiB with its inputs, over the {limit:.3g} GiB {whose}"
+    return "its planning was not timed, so --calls-per-plan cannot be answered"

@@ -41,8 +41,9 @@ class Fit(NamedTuple):
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
     """Returns the cluster with constants fitted to the folder's measurements; all others stay. Without `kernel`, compute is fitted to the
-    fastest kernel of each mask and shape. Links are fitted to transfers point to point only, because the simulation itself shares links
-    in collectives. Where ranks share cores, `cores` is fitted to records of methods on the fewest ranks."""
+    fastest kernel of each mask and shape. A method that sends nothing counts as its kernel, as every rank runs it by itself. Links are
+    fitted to transfers point to point only, because the simulation itself shares links in collectives. Where ranks share cores, `cores` is
+    fitted to records of methods on the fewest ranks."""
     if not folder.exists():
         raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
@@ -90,7 +91,8 @@ def read_transfers(path: Path) -> list[TransferTime]:
 
 
 def _compute(results: Results, compute: Compute, kernel: str) -> tuple[Compute, list[Fit]]:
-    records = [record for record in results.records if record.ok and record.method is None and not record.simulated]
+    records = [record for record in results.records if record.ok and _is_alone(record) and not record.simulated]
+    records = [record for record in records if record.problem.sharing] or records  # kernels on a whole GPU say nothing about a share
     labels = sorted({record.label for record in records})
     if kernel and not any(label == kernel or label.partition(":")[0] == kernel for label in labels):
         raise BadInput(f"no record is of the kernel {kernel}; records have {', '.join(labels) or 'none'}.")
@@ -108,6 +110,12 @@ def _compute(results: Results, compute: Compute, kernel: str) -> tuple[Compute, 
             compute = replace(compute, memory_gb_s=memory)
             fits.append(Fit("compute.memory_gb_s", memory, len(features), error))
     return compute, fits
+
+
+def _is_alone(record: Record) -> bool:
+    """Whether a kernel was measured without transfers: by itself, or by all ranks at once, with as much work for each."""
+    over = record.over_ranks
+    return record.method is None or (over is not None and over.bytes_sent is not None and not any(over.bytes_sent) and over.imbalance == 1)
 
 
 def _fastest(records: Iterable[Record]) -> list[Record]:
@@ -129,13 +137,13 @@ def _fastest(records: Iterable[Record]) -> list[Record]:
 
 
 def _pairs(record: Record, results: Results, compute: Compute) -> int | None:
-    """The pairs of one head that a record's kernel computes; None for block patterns and masks that the journal does not hold."""
+    """The pairs of one head that a record's kernel computes on a rank; None for block patterns and masks that the journal does not hold."""
     entry = results.masks.get((record.built.digest, record.problem.mask))
     if entry is None or not entry.bands:
         return None
     if not compute.skips_tiles:
-        return entry.seqlen_q * entry.seqlen_k
-    return tiles_touched(Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)) * TILE * TILE
+        return entry.seqlen_q * entry.seqlen_k // record.problem.ranks
+    return tiles_touched(Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)) * TILE * TILE // record.problem.ranks
 
 
 def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[float, float | None, float]:
@@ -146,7 +154,12 @@ def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[floa
     columns = [work / 1e12]
     if pass_ is Pass.BWD:
         columns.append(
-            np.array([backward_bytes(r.built.seqlen_q, r.problem.heads_q, r.problem.head_dim, r.problem.dtype) / 1e9 for r, _ in features])
+            np.array(
+                [
+                    backward_bytes(r.built.seqlen_q // r.problem.ranks, r.problem.heads_q, r.problem.head_dim, r.problem.dtype) / 1e9
+                    for r, _ in features
+                ]
+            )
         )
     matrix = np.stack(columns, 1) / seconds[:, None]
     solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)

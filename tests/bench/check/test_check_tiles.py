@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import longca
 from longca import masks
 from longca.bench.check import check
 from longca.bench.check.check import check_kernel
@@ -82,6 +83,19 @@ def test_both_edges_of_tiles_and_every_place_in_them_are_looked_at(length: int, 
             assert len(met) > length / tile / 4
     assert set(rows % 128) == set(range(128))
     assert len(rows) <= max(64, length / 64 + 2) + 128
+
+
+def test_all_rows_are_compared_where_they_are_asked_for() -> None:
+    row = int(np.setdiff1d(np.arange(700), sample_rows(masks.causal(700)).rows)[9])
+
+    @longca.kernel
+    def wrong_in_a_row(q, k, v, mask, scale):
+        out = longca.attention(q, k, v, mask, kernel="torch:plain", scale=scale)
+        return torch.cat([out[:row], 2 * out[row : row + 1], out[row + 1 :]])
+
+    for rows, ok in (("sampled", True), ("all", False)):
+        shape = {"seqlens": 700, "dtypes": "fp32", "heads": "2:1", "head_dims": 16, "device": "cpu"}
+        assert longca.verify(wrong_in_a_row, "causal", rows=rows, trials=False, progress=False, **shape).ok == ok
 
 
 def test_every_row_of_a_short_sequence_is_looked_at_and_some_rows_have_no_gradient() -> None:

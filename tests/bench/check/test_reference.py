@@ -10,7 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longca import masks
+from longca.bench.check import comparison
 from longca.bench.check import reference as module
+from longca.bench.check.explain import Tokens
 from longca.bench.check.reference import data, reference, reference_of_rows
 from longca.bench.check.stretch import taken_out
 from longca.kernels.base import Case
@@ -113,3 +115,15 @@ def test_few_rows_do_not_put_the_keys_of_all_heads_in_memory(monkeypatch: pytest
     with Largest() as largest:
         reference_of_rows(masks.causal(length), case, inputs, np.arange(4))
     assert 0 < largest.elements <= 2 * length * size
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])
+def test_numbers_that_large_numbers_push_out_of_the_range_of_a_dtype_are_no_errors(dtype: str, kind: torch.dtype) -> None:
+    """The kernel's dv is 2^60 times smaller than the reference's, and GPUs flush what is smaller than normal numbers."""
+    right = torch.full((6, 2, 8), 3e-22, dtype=torch.float64)
+    factor = torch.tensor([2.0**60, 2.0**-60], dtype=torch.float64)[:, None]
+    flushed = right / factor
+    flushed[flushed < torch.finfo(kind).tiny] = 0.0
+    tokens, rounding = Tokens(torch.arange(6), sampled=False), torch.full((6, 2), 1e-24, dtype=torch.float64)
+    assert comparison._worst(flushed.to(kind), right, rounding, tokens, dtype, factor).ok
+    assert not comparison._worst((flushed * 0).to(kind), right * 1e10, rounding, tokens, dtype, factor).ok

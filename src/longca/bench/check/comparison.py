@@ -19,7 +19,7 @@ from longca.bench.check import explain, host_copies
 from longca.bench.check.pieces import in_pieces
 from longca.bench.check.reference import Reference
 from longca.bench.check.sampled_rows import Ints
-from longca.bench.check.stretch import taken_out
+from longca.bench.check.stretch import taken_out, underflow
 from longca.bench.check.verdict import Error, Verdict, tell_apart
 from longca.kernels.base import Case
 
@@ -70,7 +70,9 @@ def differ(first: Tensors, second: Tensors, reference: Reference, data_set: str,
         x, y = (x[rows], y[rows]) if name in ("out", "dq") else (x[:, rows], y[:, rows]) if name == "lse" else (x, y)
         factor = taken_out(name, data_set, case, x.device)
         off, size = in_pieces(partial(_apart, dtype=rounding.dtype, factor=factor), x, y)
-        allowed = FACTOR * rounding.to(case.device) + (LSE_ALLOWED[case.dtype] if name == "lse" else 0.0)
+        allowed = FACTOR * rounding.to(case.device).clamp_min(underflow(case.dtype, factor)) + (
+            LSE_ALLOWED[case.dtype] if name == "lse" else 0.0
+        )
         order = ADDING_ORDER * size.clamp_min(float(size.square().mean().sqrt()))
         if bool((off > torch.maximum(UNEQUAL * allowed, order)).any()):
             return True
@@ -102,7 +104,7 @@ def _worst(
     """The worst token, group of tokens, or bias of a group, whichever is the largest part of its tolerance. `factor` of each head
     multiplies what was computed."""
     error, along, size = in_pieces(partial(_off, factor=factor), got, right)
-    rounding = rounding.to(got.device)
+    rounding = rounding.to(got.device).clamp_min(underflow(dtype, factor))
     allowed = FACTOR * rounding
     row, head = divmod(int((error / allowed.clamp_min(1e-38)).argmax()), error.shape[1])
     worst = Error(float(error[row, head]), float(allowed[row, head]), f"token {tokens.number(row)}, head {head}")

@@ -23,7 +23,8 @@ from longca.kernels.inputs import Inputs
 MOST_TOKENS, MOST_RIGHT, MOST_HEADS, MOST_KV_HEADS, MOST_ROWS = 32, 16, 4, 2, 2048
 FITS, OF_ERROR = 0.95, 0.02  # the share of wrong tokens that a mistake must give, and how far it may be off, of the error that it explains
 LEAST = {"lse": 4}  # wrong tokens: a single number of each may agree by chance
-LOCAL = ("zero", "factor", "lse zero", "lse offset")  # that are facts about the wrong tokens
+ZERO = ("zero", "lse zero")
+LOCAL = (*ZERO, "factor", "lse offset")  # that are facts about the wrong tokens
 NOTHING_FITS = "no known mistake fits"
 
 
@@ -122,6 +123,8 @@ def _best(s: Sample, tolerance: torch.Tensor) -> Diagnosis:
             fits = _rms(s.got - form.tensor) <= tolerance * larger + OF_ERROR * _rms(form.tensor - s.right).nan_to_num(0.0, 0.0, 0.0)
             fits |= ~s.got.isfinite().all(-1) & ~form.tensor.isfinite().all(-1)
             share, of_right = float(fits[s.wrong].double().mean()), _share(fits[~s.wrong])
+            if share >= FITS and form.name in ZERO:  # the simplest, where other mistakes give zeros too
+                return Diagnosis(s.tensor, form.name, form.words, share, of_right)
             if share >= FITS and (of_right, share) > (best.of_right, best.share):
                 best = Diagnosis(s.tensor, form.name, form.words, share, of_right)
     return best

@@ -179,9 +179,12 @@ def wrong_lse(s: Sample) -> Iterator[Form]:
 def heads_of_a_group(s: Sample) -> Iterator[Form]:
     p = s.p(s.scores())
     each = p.mT @ s.of.dout if s.tensor == "dv" else s.dscores(p).mT @ s.of.q
+    by_group = each.unflatten(0, (-1, s.case.group))
     for head in range(s.case.group) if s.case.group > 1 else ():
         words = f"it is that of one query head of each group (number {head}) instead of their sum"
-        yield Form("one head of a group", words, each.unflatten(0, (-1, s.case.group))[:, head])
+        yield Form("one head of a group", words, by_group[:, head])
+        words = f"one query head of each group (number {head}) is missing in it"
+        yield Form("one head of a group missing", words, by_group.sum(1) - by_group[:, head])
 
 
 @mistake(*FORWARD, *GRADIENTS)

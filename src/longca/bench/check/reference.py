@@ -112,9 +112,9 @@ def _among(wanted: Ints, length: int, ranges: Sequence[tuple[int, int]] | None) 
     return torch.from_numpy(whole if ranges is None else np.concatenate([whole[:0], *(whole[first:last] for first, last in ranges)]))
 
 
-def reference(mask: AnyMask, case: Case, seed: int = 0, ranks: int = 1) -> Reference:
+def reference(mask: AnyMask, case: Case, seed: int = 0, ranks: int = 1, all_rows: bool = False) -> Reference:
     """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held. Each of `ranks` makes one."""
-    sampled = sample_rows(mask, seed)
+    sampled = sample_rows(mask, seed, all_rows)
     values, rounding, keys_on = {}, {}, home(case, ranks)
     for data_set in DATA_SETS:
         values[data_set], rounding[data_set] = _of_data(mask, case, sampled, _unstretched(case, sampled, data_set, seed), keys_on)

@@ -37,9 +37,9 @@ class ReferenceStore:
 
     _held: Reference | None
 
-    def get(self, mask: AnyMask, case: Case, seed: int, cache: Path | None, ranks: int = 1) -> Reference:
+    def get(self, mask: AnyMask, case: Case, seed: int, cache: Path | None, ranks: int = 1, all_rows: bool = False) -> Reference:
         """The reference of this problem, from memory, from the cache, or computed and put there; `ranks` of a machine hold one each."""
-        name = "reference-" + fingerprint(mask.digest, asdict(replace(case, deterministic=False)), seed, MADE_BY)
+        name = "reference-" + fingerprint(mask.digest, asdict(replace(case, deterministic=False)), seed, all_rows, MADE_BY)
         if self._name != name or self._held is None:
             self.forget()
             path = None if cache is None else cache / name
@@ -47,7 +47,7 @@ class ReferenceStore:
                 with LOADING:
                     self._held = replace(load(path, case, ranks), mask=mask)
             else:
-                self._held = reference(mask, case, seed, ranks)
+                self._held = reference(mask, case, seed, ranks, all_rows)
                 if path is not None:
                     save(self._held, path)
             self._name = name

@@ -48,9 +48,10 @@ class SampledRows:
         return self.few if data_set == "plain" else self.rows
 
 
-def sample_rows(mask: AnyMask, seed: int = 0) -> SampledRows:
+def sample_rows(mask: AnyMask, seed: int = 0, every: bool = False) -> SampledRows:
+    """The rows to look at: `every` one, or some of a long sequence."""
     rng = Random(f"rows/{seed}/{mask.digest}")
-    short = mask.seqlen_q <= ALL_ROWS
+    short = every or mask.seqlen_q <= ALL_ROWS
     spread = _anywhere(mask.seqlen_q, rng) if short else _at_tiles(mask.seqlen_q, rng)
     ends, places = _spaced(_band_ends(mask), MOST_BAND_ENDS), spread[:0] if short else _at_every_place(mask.seqlen_q, rng)
     few = np.unique(np.concatenate([spread, ends, places]))

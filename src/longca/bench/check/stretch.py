@@ -33,6 +33,12 @@ def taken_out(name: str, data_set: str, case: Case, device: torch.device) -> tor
     return 1 / factor if name in ("v", "out") else factor
 
 
+def underflow(dtype: str, factor: torch.Tensor | None) -> torch.Tensor | float:
+    """What a tensor may lose where its numbers lose bits or become 0 in the dtype, once the factor of its heads is taken out. In fp16 that
+    is its last bit; of others, whose range is that of fp32, GPUs flush what is below the normal numbers."""
+    return 0.0 if factor is None else factor[:, 0] * (2.0**-24 if dtype == "fp16" else 2.0**-126)
+
+
 def _factors(case: Case, heads: int, device: torch.device) -> torch.Tensor:
     """The factor of V of each KV head, or of the KV head of each query head, [heads, 1]."""
     power = POWER.get(case.dtype, USUAL_POWER)

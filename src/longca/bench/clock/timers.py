@@ -47,9 +47,10 @@ class HostTimer:
 
 
 class CudaTimer:
-    """For one GPU. `align` is enqueued behind the load, as by ranks that start together; `at_mhz` is the clock that times are given for."""
+    """For one GPU. `align` is enqueued behind the load, as by ranks that start together; `at_mhz` is the clock that times are given for. On
+    a `shared` GPU no clock is read: counters of SMs that other processes use were seen to jump back."""
 
-    def __init__(self, align: Align = _alone, at_mhz: float | None = None) -> None:
+    def __init__(self, align: Align = _alone, at_mhz: float | None = None, shared: bool = False) -> None:
         import torch
 
         from longca.bench.clock.device_state import Load, sm_clock
@@ -57,7 +58,7 @@ class CudaTimer:
         self._cuda, self._align = torch.cuda, align
         cache_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._flush = torch.empty(4 * cache_bytes, dtype=torch.int8, device="cuda")
-        self._load, self._clock = Load(), sm_clock()
+        self._load, self._clock = Load(), None if shared else sm_clock()
         self.at_mhz = at_mhz if self._clock else None
 
     @property
@@ -98,5 +99,5 @@ class CudaTimer:
         return perf_counter()
 
 
-def timer_for(device: str, align: Align = _alone, at_mhz: float | None = None) -> Timer:
-    return CudaTimer(align, at_mhz) if device == "cuda" else HostTimer(align)
+def timer_for(device: str, align: Align = _alone, at_mhz: float | None = None, shared: bool = False) -> Timer:
+    return CudaTimer(align, at_mhz, shared) if device == "cuda" else HostTimer(align)

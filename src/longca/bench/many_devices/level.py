@@ -47,8 +47,9 @@ class ManyDevices(Level):
         *,
         nproc: int | None = None,
         grid: str | None = None,
+        trace: str | Path | None = None,
     ) -> None:
-        """`nproc` and `grid` are what the user typed: that is refused where it cannot be done, never left out.
+        """`nproc` and `grid` are what the user typed: that is refused where it cannot be done, never left out. `trace` is a folder.
 
         The run itself imports plugin files, after a child process has: it must know before it starts what their methods refuse.
         """
@@ -56,7 +57,7 @@ class ManyDevices(Level):
         methods = methods_of(suite)
         refuse_options(suite, methods)
         suite, self.notes = settle(suite, methods, device, nproc, grid)
-        self._has_typed_grid = grid is not None
+        self._has_typed_grid, self._trace = grid is not None, None if trace is None else Path(trace)
         super().__init__(suite, device, _catalogue(suite, plugins, device, methods))
         used = {label.partition(":")[0] for label in self.catalogue.entries}
         unused = [name for name in loaded if name in kernels.names() and name not in used]
@@ -80,7 +81,7 @@ class ManyDevices(Level):
         return split
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
-        return Ranks(self.suite, self.catalogue, self.device, device_model, cache)
+        return Ranks(self.suite, self.catalogue, self.device, device_model, cache, self._trace)
 
     def refuse_crowd(self) -> None:
         """Refuses more ranks than this machine can start, and ranks that share a GPU without an NCCL that can."""

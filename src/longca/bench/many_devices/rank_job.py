@@ -26,6 +26,7 @@ from longca.bench.check.timed_calls import AfterClock, check_other, check_timed
 from longca.bench.clock.clock import Timer, Timing, measure
 from longca.bench.clock.timers import CudaTimer, timer_for
 from longca.bench.many_devices.grids import plan_of
+from longca.bench.many_devices.overlap import Span, profiled
 from longca.bench.many_devices.ranks_timer import RanksTimer, all_agree
 from longca.bench.one_device.compiled_code import CompiledGraphs
 from longca.bench.plan.cell import Cell
@@ -42,7 +43,7 @@ from longca.parallel.primitives.program import Program, Saved, whole_heads
 from longca.parallel.ranges import Ranges
 from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
-from longca.processes.shared_gpu import loaded_version
+from longca.processes.shared_gpu import is_shared, loaded_version
 from longca.results.problem import Pass
 from longca.results.record import Check
 from longca.results.settings import ClockSettings
@@ -55,7 +56,7 @@ class Prepared(msgspec.Struct):
 
     build_ms: float
     plan_ms: float
-    compile_ms: float  # what the kernel took to be prepared for new shapes alone: a plan for the next batch does not take it
+    compile_ms: float  # for the kernel to be prepared for new shapes, and for communicators: a plan for the next batch does not take it
     first_ms: dict[str, float]
     work: int  # visible pairs that it computes
     backward_kinds: list[str]
@@ -176,9 +177,9 @@ class RankSession:
         build_ms = (time.perf_counter() - start) * 1e3
         self._together(lambda: self._ask_kernel(plan))
         self._graphs.limit()
-        start = time.perf_counter()
+        start, opened_s = time.perf_counter(), comm.opening_s
         program, prepared = self._together(lambda: self._prepare(plan))
-        compile_ms = self._compile_ms(plan, program)
+        compile_ms = self._compile_ms(plan, program) + 1e3 * (comm.opening_s - opened_s)
         plan_ms = max(0.0, (prepared - start) * 1e3 - compile_ms)
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
@@ -243,7 +244,7 @@ class RankSession:
         """Times a pass on all ranks together, checks what the timed calls returned, then times the same program without transfers."""
         current, rules, comm = self.current, msgspec.convert(settings, ClockSettings), self._comm
         if self._timer is None:
-            self._timer = timer_for(current.plan.case.device, comm.barrier)
+            self._timer = timer_for(current.plan.case.device, comm.barrier, shared=is_shared())
         calls, which = current.calls, Pass(pass_)
         calls.keep(which)
         comm.traffic.reset()
@@ -263,6 +264,22 @@ class RankSession:
             errors=after.errors,
             nondeterministic=after.nondeterministic,
         )
+
+    def trace(self, pass_: str) -> list[Span]:
+        """What this rank's device does during one call of a pass."""
+        calls, which = self.current.calls, Pass(pass_)
+        calls.keep(which)
+        call = calls.of(which)
+
+        def together() -> None:
+            self._comm.barrier()
+            self._synchronize()
+
+        call()
+        together()
+        spans = profiled(call, self._synchronize, self._comm.device.type == "cuda")
+        calls.release()
+        return spans
 
     def _after_clock(self, pass_: Pass) -> AfterClock:
         """What this rank finds; the program runs on other numbers in the same memory on all ranks, whatever each of them found."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from longca.bench.many_devices.grids import sharing_of
+from longca.bench.many_devices.overlap import Shares, Span, shares_of, write
 from longca.bench.many_devices.refusals import refusal_of
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 STATUS = {"died": Status.ERROR, "timeout": Status.TIMEOUT, "oom": Status.OOM}
 STATUS |= {"refused": Status.UNSUPPORTED, "unavailable": Status.UNAVAILABLE}
 BROKEN = ("died", "timeout")
-PHASES = {"prepare": "build", "clock": "time"}  # steps by the phase whose seconds they count as
+PHASES = {"prepare": "build", "clock": "time", "trace": "time"}  # steps by the phase whose seconds they count as
 STEP = "longca.bench.many_devices.rank_job:step"
 T = TypeVar("T")
 
@@ -51,7 +52,9 @@ class RanksBroke(CellFailed):
 class Ranks:
     """All methods share one group of ranks, which is replaced when a rank breaks."""
 
-    def __init__(self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path) -> None:
+    def __init__(self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path, trace: Path | None = None) -> None:
+        """`trace`: a folder for traces of a call of each cell."""
+        self._trace = trace
         self._suite, self._device, self._model, self._cache = suite, device, device_model, cache
         self._plugins = [str(Path(path).resolve()) for path in catalogue.plugins]
         self._group: Pool | Joined | None = None
@@ -117,7 +120,11 @@ class Ranks:
             figures: dict[str, Any] = {"compile_ms": compiled + max(0.0, first - timing.median)}
             sent = [answer.bytes_sent for answer in answers if answer.bytes_sent is not None]
             alone_ms = answers[0].without_transfers_ms
+            traced = self._traced(cell, pass_)
             figures["over_ranks"] = RankFigures(
+                compute_share=traced.compute if traced else None,
+                exposed_share=traced.exposed if traced else None,
+                hidden_share=traced.hidden if traced else None,
                 imbalance=uneven,
                 bytes_sent=sent if len(sent) == len(answers) else None,
                 nccl=answers[0].nccl,
@@ -128,6 +135,17 @@ class Ranks:
             if peaks := [answer.peak_bytes / GIB for answer in answers if answer.peak_bytes is not None]:
                 figures["memory"] = Memory(max(peaks), peaks, outside_gib(answers, cell.problem.sharing))
             yield pass_, timed_outcome(timing, mask, cell.case(mask), pass_, self._model, ranks, **known, **figures)
+
+    def _traced(self, cell: Cell, pass_: Pass) -> Shares | None:
+        """Writes a trace of one call on all ranks; returns what it shows."""
+        if self._trace is None:
+            return None
+        ranks = self._ask(cell, "trace", self._suite.limits.time_s, {"pass_": pass_.value}, list[Span])
+        problem, split = cell.problem, cell.split
+        assert split is not None
+        names = (split.method, split.shape, cell.kernel, problem.mask_title, problem.seqlen, f"{problem.ranks} ranks", pass_.value)
+        write(ranks, " ".join(map(str, names)), self._trace)
+        return shares_of(ranks)
 
     def _prepare(self, cell: Cell, mask: AnyMask) -> list[Prepared]:
         """Has every rank plan the cell, prepare its kernels and call each pass once."""

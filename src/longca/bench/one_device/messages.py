@@ -47,6 +47,7 @@ class WorkerJob(msgspec.Struct, kw_only=True):
     timed: bool = True  # False: check only
     compile_only: bool = False  # call the kernel once, for the code that its library keeps on disk; there are no answers
     repeats: int = 1  # of the check on each data set
+    all_rows: bool = False  # are compared
     trial: TrialName | None = None  # in place of the check on the mask of the cells
     reference_grad: bool = True
     holds: bool = False  # keep the kernel prepared: the next job on these cells only times them again

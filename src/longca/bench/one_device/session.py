@@ -51,7 +51,7 @@ class Session:
         self._own_process = own_process  # False: the user's, whose garbage is not ours
         self.quadratic: int | None = None
         self.clock = ClockSettings()
-        self.device_lost = False
+        self.device_lost = self._all_rows = False
         self.slow_plans: dict[str, float] = {}  # milliseconds, of kernels that take about as long to prepare a second time as the first
         self.tried: dict[tuple[str, bool], Verdict | None] = {}  # verdicts of a short trial, by label and backward; None: not tried
         self.graphs = CompiledGraphs()
@@ -66,7 +66,7 @@ class Session:
         self._usual: TorchState | None = None  # torch's settings before any kernel ran
 
     def configure(self, job: WorkerJob) -> None:
-        self.clock, self.quadratic = job.clock, job.quadratic
+        self.clock, self.quadratic, self._all_rows = job.clock, job.quadratic, job.all_rows
         self._cache = Path(job.cache) if job.cache else None
         self._given_up = {(entry.label, entry.grad): entry.outcome for entry in job.given_up}
         if "torch" in sys.modules:
@@ -151,9 +151,9 @@ class Session:
         # other kernels are checked against it too, and this one may have changed torch's settings
         with self._usual.instead(), memory_for(REFERENCE):
             try:
-                return self._references.get(mask, case, seed, self._cache)
+                return self._references.get(mask, case, seed, self._cache, all_rows=self._all_rows)
             except OSError:  # somebody removed the cache: this worker computes the reference for itself
-                return self._references.get(mask, case, seed, None)
+                return self._references.get(mask, case, seed, None, all_rows=self._all_rows)
 
     def short_reference(self, mask: AnyMask, case: Case, seed: int) -> Reference:
         """The reference of a trial beside that of the problem, which is kept."""

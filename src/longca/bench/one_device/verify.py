@@ -15,14 +15,12 @@ import msgspec
 
 from longca import masks
 from longca.bench.check.trial_names import OPTIONAL, TRIAL_TOKENS, TrialName, trials_on
-from longca.bench.one_device.workers import Start, Workers, start_worker
-from longca.bench.plan.catalogue import Catalogue
+from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, names_by_pairs
 from longca.bench.plan.jobs import Job, make_jobs
-from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import Step
-from longca.bench.run.retry import outcomes, say_nothing
+from longca.bench.run.retry import outcomes
 from longca.errors import BadInput
 from longca.kernels.base import BYTES, Case
 from longca.masks.own import GROUP as OWN
@@ -112,28 +110,21 @@ def limits(deadline_s: float | None, device: str, seqlen: int, heads: int) -> Li
 
 def verify(
     planned: Sequence[Planned],
-    suite: Suite,
-    catalogue: Catalogue,
+    grouping: str,
     device: str,
-    repeats: int = 1,
-    show_output: Callable[[str, str], None] | None = None,
-    start: Start = start_worker,
+    make_workers: Callable[[Path], Workers],
+    *,
     trials: bool = True,
-    say: Callable[[str], None] = say_nothing,
     failed_on: Callable[[Cell, Finding], object] = lambda cell, finding: None,
 ) -> Generator[Finding, None, None]:
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
     kernel in every shape and dtype, which are skipped where it is right on no mask. Masks that show the same pairs are checked once.
-    `show_output` gets the name of a kernel of a plugin, and what it printed; `say` gets a sentence for a kernel that is silent for long;
-    `failed_on` gets what failed on a mask."""
+    `grouping` are the limits' `workers`, `make_workers` gets their folder, and `failed_on` what failed on a mask."""
     names, jobs, right, failed = names_by_pairs(planned), dict[Subject, Job](), set[Subject](), set[Subject]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
-        workers = Workers(
-            suite, catalogue, device, "", Path(folder), True, timed=False, repeats=repeats, show_output=show_output, start=start
-        )
-        workers.say = say
+        workers = make_workers(Path(folder))
         try:
-            for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem.every_pass):
+            for _, of_problem in groupby(make_jobs(distinct(planned), grouping), lambda job: job.cell.problem.every_pass):
                 for job in of_problem:
                     found = finding(job, dict(outcomes(job, workers)))
                     own = subject(job.cell)
@@ -141,7 +132,7 @@ def verify(
                     if found.status is Status.OK and own not in right:
                         jobs[own] = job  # trials take a mask on which it is right
                         right.add(own)
-                    elif found.checked:
+                    elif found.status in FAILED:
                         failed.add(own)
                         failed_on(job.cell, found)
                     yield replace(found, mask=" = ".join(names[job.planned[0].shown]))
@@ -163,9 +154,9 @@ def subject(cell: Cell) -> Subject:
     return cell.kernel, format_heads(shape), format_dims(shape), cell.problem.dtype
 
 
-def case_count(planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> int:
+def case_count(planned: Sequence[Planned], grouping: str, device: str, trials: bool = True) -> int:
     """How many findings `verify` has: those of the kernels on their masks, and of all trials of all kernels."""
-    checked = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
+    checked = [subject(job.cell) for job in make_jobs(distinct(planned), grouping)]
     return len(checked) + len(set(checked)) * len(trials_on(device) if trials else ())
 
 

@@ -64,6 +64,7 @@ class Workers:
         full: bool,
         timed: bool = True,
         repeats: int = 1,
+        all_rows: bool = False,
         show_output: Callable[[str, str], None] | None = None,
         start: Start | None = None,
         holds: bool = False,
@@ -73,6 +74,7 @@ class Workers:
         of its own where it is not given. A worker that `holds` keeps the kernel of a job prepared for the next one. Passes are
         profiled, too, where there is a folder for their `traces`."""
         self._traces, self.profiled = traces, dict[Pass, Profiled]()
+        self._all_rows = all_rows
         self._repeats, self._holds, self._show_output, self._start = repeats, holds, show_output, start or start_worker
         self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
         self._quadratic = None if full else suite.quadratic_length
@@ -173,6 +175,7 @@ class Workers:
             digest=job.planned[0].mask.digest,
             timed=self._timed,
             repeats=self._repeats,
+            all_rows=self._all_rows,
             trial=trial,
             reference_grad=job.reference_grad,
             holds=self._holds,

@@ -12,22 +12,21 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import Any
 
 import torch
 
 from longca.errors import LongcaError, Refused
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.choice import words
-from longca.kernels.choice._clocks import Clock, clock_for
+from longca.kernels.choice._clocks import clock_for
 from longca.kernels.choice._pair import PairAttention, backward_case, forward_case
 from longca.kernels.choice.candidates import Candidates
 from longca.kernels.choice.choice import TIE, Choice, Option, fastest
 from longca.kernels.functional import run_backward, run_forward
-from longca.kernels.inputs import Inputs, in_layout, make
+from longca.kernels.inputs import in_layout, make
 from longca.masks import AnyMask
 from longca.text import say, short
 
@@ -39,7 +38,6 @@ BEHIND = 1.1  # times the fastest
 ROWS = 512  # of each tensor that are compared
 TOLERANCE = {"bf16": 0.03, "fp16": 0.03, "fp32": 0.01, "fp64": 1e-6}  # root mean square of a difference over that of the tensor
 Tensors = tuple[torch.Tensor | None, ...]
-Forward = tuple[torch.Tensor, torch.Tensor | None]
 
 
 @dataclass
@@ -47,6 +45,7 @@ class Entrant:
     """A prepared kernel in one pass. `call` runs it, and `rows` are some rows of its first result."""
 
     kernel: Kernel
+    attention: Attention
     call: Callable[[], Tensors]
     rows: Tensors
     samples: list[float] = field(default_factory=list)
@@ -59,57 +58,45 @@ class Entrant:
 def run_trial(among: Candidates, mask: AnyMask, case: Case) -> Choice:
     """Returns the choice; raises Refused where no kernel runs, and torch's error where there is no memory for the inputs."""
     with torch.inference_mode(False):
-        return Trial(mask, case, clock_for(case.device)).choice(among)
+        return Trial(mask, case).choice(among)
 
 
 class Trial:
     """The state of one trial."""
 
-    def __init__(self, mask: AnyMask, case: Case, clock: Clock) -> None:
-        self.mask, self.case, self.clock = mask, case, clock
+    def __init__(self, mask: AnyMask, case: Case) -> None:
+        self.mask, self.case, self.clock = mask, case, clock_for(case.device)
         self.inputs = make(case)
-        self.graphs: dict[str, tuple[Attention, Inputs, list[Forward]]] = {}  # of kernels that run both passes themselves
         self.failures: dict[str, list[Option]] = {"fwd": [], "bwd": []}
 
     def choice(self, among: Candidates) -> Choice:
-        forwards = self._entrants("fwd", [(kernel, self._forward) for kernel in among.forward] + [(k, self._whole) for k in among.whole])
-        ahead = [entrant for entrant in forwards if entrant.kernel.label not in self.graphs]
+        whole = {kernel.label for kernel in among.whole}
+        makers = [(kernel, partial(self._forward, kernel, kernel.label in whole)) for kernel in among.of("fwd")]
+        forwards = self._entrants("fwd", makers)
+        ahead = [entrant for entrant in forwards if entrant.kernel.label not in whole]
         first = _fastest(ahead, lambda kernel: kernel.label != ahead[0].kernel.label)
-        makers: list[tuple[Kernel, Maker]] = []
-        if first is not None and among.backward:
-            out, lse = first.call()
-            assert out is not None
-            inputs, label = _ordered(self.inputs, first.kernel), first.kernel.label
-            makers = [(kernel, lambda kernel: self._backward(kernel, label, inputs, out, lse)) for kernel in among.backward]
-        makers += [(entrant.kernel, self._whole_backward) for entrant in forwards if entrant.kernel.label in self.graphs]
+        makers = [(kernel, partial(self._backward, kernel, first)) for kernel in among.backward if first]
+        makers += [
+            (entrant.kernel, partial(self._backward, entrant.kernel, entrant)) for entrant in forwards if entrant.kernel.label in whole
+        ]
         backwards = self._entrants("bwd", makers) if self.case.backward else []
-        pair = [entrant for entrant in backwards if entrant.kernel.label not in self.graphs]
-        second = _fastest(pair, lambda kernel: (kernel.workspace(self.case), first is None or kernel.label != first.kernel.label))
-        first, second = self._whole_or_pair(first, second, forwards, backwards)
+        behind = [entrant for entrant in backwards if entrant.kernel.label not in whole]
+        second = _fastest(behind, lambda kernel: (kernel.workspace(self.case), first is None or kernel.label != first.kernel.label))
+        pairs = [(one, two) for one in forwards for two in backwards if one.kernel.label == two.kernel.label and one.kernel.label in whole]
+        alone = min(pairs, key=_sum, default=None)  # the fastest of those that run both passes themselves
+        if alone and not (first and second and _sum(alone) >= _sum((first, second)) * (1 - TIE)):
+            first, second = alone
         if first is None or (self.case.backward and second is None):
             reasons = [f"{option.kernel}: {option.note}" for failed in self.failures.values() for option in failed]
             raise Refused(f"no kernel that is available here runs this: {'; '.join(dict.fromkeys(reasons))}.")
         options = {"fwd": self._options("fwd", forwards)} | ({"bwd": self._options("bwd", backwards)} if second else {})
         return Choice(first.kernel.label, second.kernel.label if second else "", "trial", options)
 
-    def _whole_or_pair(
-        self, first: Entrant | None, second: Entrant | None, forwards: Sequence[Entrant], backwards: Sequence[Entrant]
-    ) -> tuple[Entrant | None, Entrant | None]:
-        """Returns the pair, or the kernel that runs both passes itself if that is faster in both together."""
-        ahead = {entrant.kernel.label: entrant for entrant in forwards}
-        whole = [(ahead[entrant.kernel.label], entrant) for entrant in backwards if entrant.kernel.label in self.graphs]
-        if not whole:
-            return first, second
-        least = min(whole, key=lambda both: both[0].ms + both[1].ms)
-        if first is None or second is None or least[0].ms + least[1].ms < (first.ms + second.ms) * (1 - TIE):
-            return least
-        return first, second
-
     def _options(self, pass_: str, entrants: Sequence[Entrant]) -> list[Option]:
         ordered = sorted(entrants, key=lambda entrant: entrant.ms)
         return [Option(entrant.kernel.label, entrant.ms if entrant.samples else None) for entrant in ordered] + self.failures[pass_]
 
-    def _entrants(self, pass_: str, makers: Sequence[tuple[Kernel, Maker]]) -> list[Entrant]:
+    def _entrants(self, pass_: str, makers: Sequence[tuple[Kernel, Callable[[], Entrant]]]) -> list[Entrant]:
         """Returns the kernels that run, with samples; notes why others do not: they refuse or fail now, are wrong, or the time is over."""
         ends, entrants = self.clock.now() + BUDGET_S[self.case.device], list[Entrant]()
         for kernel, maker in makers:
@@ -117,7 +104,7 @@ class Trial:
                 self._note(pass_, kernel, f"not tried: the {BUDGET_S[self.case.device]:g} s of a trial's pass were over")
                 continue
             try:
-                entrants.append(maker(kernel))
+                entrants.append(maker())
             except (LongcaError, RuntimeError, ImportError, AttributeError, TypeError, ValueError, AssertionError) as error:
                 self._note(pass_, kernel, str(error).rstrip(".") if isinstance(error, LongcaError) else f"{type(error).__name__}: {error}")
                 gc.collect()  # the next one may need the memory
@@ -141,46 +128,45 @@ class Trial:
                 say(words.wrong(entrant.kernel.label, pass_, entrants[most].kernel.label))
         return [entrant for number, entrant in enumerate(entrants) if alike[most][number]]
 
-    def _forward(self, kernel: Kernel) -> Entrant:
-        inputs = _ordered(self.inputs, kernel)
-        attention = kernel.prepare(self.mask, forward_case(self.case))
-        return self._entrant(kernel, lambda: run_forward(attention, *inputs[:3], inputs.sinks), torch.no_grad())
+    def _forward(self, kernel: Kernel, whole: bool) -> Entrant:
+        """Returns a forward; one whose backward is its own graph's records it."""
+        attention, leaves = kernel.prepare(self.mask, self.case if whole else forward_case(self.case)), self._leaves(kernel)
 
-    def _backward(self, kernel: Kernel, ahead: str, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> Entrant:
-        """Returns a backward that starts from the out and lse of the chosen forward."""
-        same = kernel.label == ahead
-        attention = kernel.prepare(self.mask, self.case if same else backward_case(self.case))
-        paired = attention if same else PairAttention(attention, attention, kernel.layout)
-        return self._entrant(kernel, lambda: run_backward(paired, *_backward_tensors(inputs, out, lse)), torch.no_grad())
+        def call() -> Tensors:
+            with torch.set_grad_enabled(whole and self.case.backward and kernel.backward != "functional"):
+                return run_forward(attention, *leaves)
 
-    def _whole(self, kernel: Kernel) -> Entrant:
-        """Returns the forward of a kernel that runs both passes itself; it keeps a graph for the backward."""
-        q, k, v, dout = (x.detach() for x in _ordered(self.inputs, kernel)[:4])
-        sinks = None if self.inputs.sinks is None else self.inputs.sinks.detach().requires_grad_()
-        inputs = Inputs(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), dout, sinks)
-        attention, kept = kernel.prepare(self.mask, self.case), list[Forward]()
+        return self._entrant(kernel, attention, call)
 
-        def ahead() -> Tensors:
-            kept[:] = [run_forward(attention, *inputs[:3], inputs.sinks)]
-            return kept[0]
+    def _backward(self, kernel: Kernel, ahead: Entrant) -> Entrant:
+        """Returns a backward that starts from the out and lse of a forward."""
+        attention, leaves = ahead.attention, self._leaves(ahead.kernel)
+        if kernel.label != ahead.kernel.label:
+            attention = PairAttention(attention, kernel.prepare(self.mask, backward_case(self.case)), kernel.layout)
+        elif kernel.backward == "functional":  # so far only the forward is prepared
+            attention = kernel.prepare(self.mask, self.case)
+        recorded, (q, k, v, sinks) = kernel.backward != "functional", leaves  # a graph is kept for the calls
+        dout = in_layout(self.inputs.dout, ahead.kernel.layout)
+        with torch.set_grad_enabled(recorded):
+            out, lse = run_forward(attention, *leaves)
 
-        entrant = self._entrant(kernel, ahead, torch.enable_grad())
-        self.graphs[kernel.label] = attention, inputs, kept
-        return entrant
+        def call() -> Tensors:
+            with torch.set_grad_enabled(recorded):
+                return run_backward(attention, dout, q, k, v, out, lse, sinks)
 
-    def _whole_backward(self, kernel: Kernel) -> Entrant:
-        attention, inputs, kept = self.graphs[kernel.label]
-        return self._entrant(kernel, lambda: run_backward(attention, *_backward_tensors(inputs, *kept[0])), torch.enable_grad())
+        return self._entrant(kernel, attention, call)
 
-    def _entrant(self, kernel: Kernel, call: Callable[[], Tensors], grad: AbstractContextManager[object]) -> Entrant:
-        def run() -> Tensors:
-            with grad:
-                return call()
+    def _leaves(self, kernel: Kernel) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Returns q, k and v in the memory order of a kernel, and sinks or None."""
+        q, k, v = (in_layout(x, kernel.layout).detach().requires_grad_(self.case.backward) for x in self.inputs[:3])
+        sinks = self.inputs.sinks
+        return q, k, v, None if sinks is None else sinks.detach().requires_grad_(self.case.backward)
 
-        result = run()
+    def _entrant(self, kernel: Kernel, attention: Attention, call: Callable[[], Tensors]) -> Entrant:
+        result = call()
         if self.case.device == "cuda":
             torch.cuda.synchronize()
-        return Entrant(kernel, run, tuple(None if x is None else some_rows(x.detach()) for x in result))
+        return Entrant(kernel, attention, call, tuple(None if x is None else some_rows(x.detach()) for x in result))
 
     def _sample(self, entrants: Sequence[Entrant], ends: float) -> None:
         """Takes samples in turns, until there are enough or the time is over; none where there is no other kernel."""
@@ -202,22 +188,12 @@ class Trial:
                 return
 
 
-Maker = Callable[[Kernel], Entrant]
-
-
 def _fastest(entrants: Sequence[Entrant], cost: Callable[[Kernel], object]) -> Entrant | None:
     return fastest(entrants, lambda entrant: entrant.ms, lambda entrant: cost(entrant.kernel)) if entrants else None
 
 
-def _backward_tensors(inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> tuple[Any, ...]:
-    q, k, v, dout = inputs
-    return dout, q, k, v, out, lse, inputs.sinks
-
-
-def _ordered(inputs: Inputs, kernel: Kernel) -> Inputs:
-    """Returns the inputs in the memory order of a kernel."""
-    q, k, v, dout = (in_layout(x, kernel.layout) for x in inputs)
-    return Inputs(q, k, v, dout, inputs.sinks)
+def _sum(passes: tuple[Entrant, Entrant]) -> float:
+    return passes[0].ms + passes[1].ms
 
 
 def some_rows(tensor: torch.Tensor) -> torch.Tensor:

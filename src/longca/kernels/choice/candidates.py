@@ -41,14 +41,10 @@ class Candidates:
         return bool(self.forward or self.whole)
 
 
-def available_here(device: str) -> Available:
-    return lambda kernel: bool(registry.available(kernel, device))
-
-
 def candidates(mask: AnyMask, case: Case, available: Available | None = None, without: Collection[str] = ()) -> Candidates:
     """Returns the kernels that can do this; those that need memory for every pair only where that is little, or no other can, and those
     of the last resort only where no other can with an lse."""
-    available = available or available_here(case.device)
+    available = available or (lambda kernel: bool(registry.available(kernel, case.device)))
     kernels = [kernel for kernel in registry.preferred(case.device) if kernel.label not in without and available(kernel)]
     fast = [kernel for kernel in kernels if getattr(kernel.preference, case.device) != LAST_RESORT]
     lean = _sorted(fast, mask, case, greedy=False)
@@ -60,15 +56,11 @@ def candidates(mask: AnyMask, case: Case, available: Available | None = None, wi
 
 
 def _sorted(kernels: Iterable[Kernel], mask: AnyMask, case: Case, greedy: bool) -> Candidates:
-    forward, backward, whole = list[Kernel](), list[Kernel](), list[Kernel]()
+    forward, backward, whole, without_lse = list[Kernel](), list[Kernel](), list[Kernel](), list[Kernel]()
     forward_case = replace(case, backward=False, partial_backward=False)
-    without_lse = list[Kernel]()
     for kernel in kernels:
-        ahead = _takes(kernel, mask, forward_case, greedy)
-        if ahead and kernel.lse_in(forward_case):
-            forward.append(kernel)
-        elif ahead:
-            without_lse.append(kernel)
+        if _takes(kernel, mask, forward_case, greedy):
+            (forward if kernel.lse_in(forward_case) else without_lse).append(kernel)
         if case.backward and kernel.backward == "functional" and _takes(kernel, mask, replace(case, partial_backward=True), greedy):
             backward.append(kernel)
         elif case.backward and not case.partial_backward and _takes(kernel, mask, case, greedy):
@@ -82,13 +74,9 @@ def _sorted(kernels: Iterable[Kernel], mask: AnyMask, case: Case, greedy: bool) 
 
 
 def _takes(kernel: Kernel, mask: AnyMask, case: Case, greedy: bool) -> bool:
+    """Whether a kernel can do this, without much memory for every pair of tokens unless that is allowed."""
     answer = registry.supports(kernel, mask, case)
-    return isinstance(answer, Yes) and (greedy or not _is_greedy(answer, case))
-
-
-def _is_greedy(answer: Yes, case: Case) -> bool:
-    """Whether a kernel needs much memory for every pair of tokens."""
-    if not answer.quadratic:
-        return False
+    if greedy or not (isinstance(answer, Yes) and answer.quadratic):
+        return bool(answer)
     pairs = case.seqlen_q * case.seqlen_k * BYTES[case.dtype] * (case.heads_q if answer.per_head else 1)
-    return max(case.seqlen_q, case.seqlen_k) > SHORT or pairs > MOST_BYTES
+    return max(case.seqlen_q, case.seqlen_k) <= SHORT and pairs <= MOST_BYTES

@@ -101,6 +101,7 @@ class Comm(ABC):
     """Rank `rank` of `size` ranks; `members` are their numbers in the whole job."""
 
     shapes_only = False
+    opening_s = 0.0  # that communicators took to be made
     own_collectives = False  # whether even all-gathers and sums are the backend's own collectives, not pairs of messages
 
     def __init__(self, members: Sequence[int], rank: int, device: torch.device, traffic: Traffic) -> None:

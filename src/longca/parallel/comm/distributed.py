@@ -64,6 +64,10 @@ class TorchComm(Comm):
         view._link, view.own_collectives = link, own_collectives
         return view
 
+    @property
+    def opening_s(self) -> float:  # type: ignore[override]
+        return self._links.opening_s
+
     def on_host(self) -> TorchComm:
         """Returns a Comm of the same ranks for tensors of the host, so that a message waits for no GPU."""
         return TorchComm(self.group) if self.batches else self

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
@@ -87,6 +88,7 @@ class Links:
         self.rank = self.members.index(dist.get_rank())
         number = next(_numbers[group.group_name, self.members])  # the same on all members: they make a group's Comms in one order
         self._store = PrefixStore(f"longca/{number}/{device.type}", group.get_group_store())
+        self.opening_s = 0.0
         self._subgroups: dict[tuple[int, ...], Link] = {}
         self.channels: dict[Channel, Link] = {}
         shared = None if self.nccl else self._backend("all", self.members)
@@ -99,7 +101,9 @@ class Links:
         """Returns the communicator of some ranks, which they make at their first call."""
         some = tuple(members)
         if some not in self._subgroups:
+            start = time.perf_counter()
             self._subgroups[some] = Link(self._backend(f"some/{','.join(map(str, some))}", some), some)
+            self.opening_s += time.perf_counter() - start
         return self._subgroups[some]
 
     def _backend(self, name: str, members: tuple[int, ...]) -> Any:

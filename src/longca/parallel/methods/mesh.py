@@ -43,9 +43,10 @@ class Mesh(Method):
             return Ring(kernel, comm, plan.mask, plan.shards, heads)
         rows, keys = rings_of(plan.shards, grid)
         own_keys = keys[grid.head_position(comm.rank)]
+        queries = comm.subgroup(side)
         ring = DoubleRing(kernel, comm.sub(around), plan.mask, own_keys, heads, rows=rows)
         gathered = tuple(plan.shards[rank] for rank in side)
-        return Queries(ring, kernel, comm.subgroup(side), gathered, plan.crosses_nodes(side))
+        return Queries(ring, kernel, queries, gathered, plan.crosses_nodes(side))
 
 
 def sent_bytes(case: Case, grid: Grid, ranks_per_node: int) -> tuple[int, int]:

@@ -24,7 +24,8 @@ function answerCell(entry) {
   const [best, ...equal] = entry.fastest,
     figures = element("span", null, "figures");
   const figure = element("span", figureText(speedOf(entry.tflops)), "figure");
-  if (entry.noisy) figure.append(element("i", "~"));
+  const marks = (entry.noisy ? "~" : "") + (entry.few ? "?" : "");
+  if (marks) figure.append(element("i", marks));
   figures.append(
     figure,
     element("small", entry.same ? `as ${entry.same}` : entry.limit === null ? "" : shareText(entry.limit)),

@@ -64,7 +64,7 @@ function scrollToSection() {
 
 function setUp() {
   document.title = document.getElementById("title").textContent = DATA.title;
-  for (const name of ["about", "practical", "noise"]) document.getElementById(name).textContent = DATA[name];
+  for (const name of ["about", "confidence", "repeats"]) document.getElementById(name).textContent = DATA[name];
   document.getElementById("theme").addEventListener("click", () => setState({ theme: otherTheme() }));
   for (const link of document.querySelectorAll("nav a, .skip"))
     link.addEventListener("click", (event) => {

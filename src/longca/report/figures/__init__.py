@@ -11,9 +11,9 @@ from longca.report.figures import kinds
 from longca.report.figures.sheet import Drawing, save
 from longca.report.figures.style import PAPER, Line, Styles
 from longca.results.dense import dense_beside, only_beside
+from longca.results.grouping import line_of
 from longca.results.groups import Groups
 from longca.results.naming import Row
-from longca.results.points import line_of
 from longca.text import slug
 
 KINDS = {"speed": kinds.speed, "ratio": kinds.ratio, "scaling": kinds.scaling, "memory": kinds.memory}

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from longca.report.figures.sheet import LETTER, WIDTH, Layout
 from longca.report.figures.style import GREY, Styles, plain
 from longca.results import points
+from longca.results.grouping import Names, at_longest, grouped, line_of
 from longca.results.naming import Row, simpler_mask
-from longca.results.points import Names, at_longest, grouped, line_of
 from longca.results.statuses import LETTERS
 from longca.text import format_size
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longca.compare.ratio import CONFIDENCE, Ratio, ratio
 from longca.compare.verdicts import LOOSE, Verdict, decide
+from longca.results.ratio import CONFIDENCE, Ratio, ratio
 
 THRESHOLD = 0.03
 SAMPLES = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=14)
@@ -109,7 +109,7 @@ def test_too_few_samples_are_unclear_however_far_apart() -> None:
     for before, after in (([1.0] * 4, [2.0] * 4), ([1.0] * 25, [2.0] * 3), ([1.0] * 3, [2.0] * 25), ([1.0] * 200, [9.0])):
         result = ratio(before, after)
         assert result.value == pytest.approx(after[0])
-        assert not result.known
+        assert result.few
         assert decide(result, THRESHOLD) is Verdict.UNCLEAR
 
 
