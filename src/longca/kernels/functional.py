@@ -200,21 +200,9 @@ def make_case(
 ) -> Case:
     """Returns the case of tensors [L, H, D]."""
     refuse_numbers(scale, softcap)
-    return Case(
-        len(q),
-        len(k),
-        q.shape[1],
-        k.shape[1],
-        q.shape[2],
-        v.shape[2],
-        DTYPE_NAMES[q.dtype],
-        q.device.type,
-        float(scale),
-        backward,
-        deterministic=deterministic,
-        softcap=float(softcap),
-        sinks=sinks,
-    )
+    shape = len(q), len(k), q.shape[1], k.shape[1], q.shape[2], v.shape[2]
+    extras = {"deterministic": deterministic, "softcap": float(softcap), "sinks": sinks}
+    return Case(*shape, DTYPE_NAMES[q.dtype], q.device.type, float(scale), backward, **extras)  # type: ignore[arg-type]
 
 
 def autocast_tensors(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -112,18 +112,16 @@ def kernel(
                 lowered = mask if lower is None else lower(mask, case, **_taken(lower, self.config))
                 return _FunctionAttention(function, lowered, case, options)
 
-        FunctionKernel.name, FunctionKernel.devices, FunctionKernel.layout = kernel_name, devices, layout
-        FunctionKernel.capability, FunctionKernel.gives_lse, FunctionKernel.own_files = (0, 0), kernel_lse, own_files
-        FunctionKernel.returns_own_buffer = returns_own_buffer
-        FunctionKernel.variants, FunctionKernel.dtypes, FunctionKernel.head_dims, FunctionKernel.archs = (
-            tuple(chosen),
-            dtypes,
-            head_dims,
-            archs,
-        )
-        FunctionKernel.takes_softcap, FunctionKernel.sinks = "softcap" in declared, "native" if "sinks" in declared else "no"
-        FunctionKernel.backward = "autograd" if differentiable else "none"
-        FunctionKernel.__module__, FunctionKernel.__qualname__ = function.__module__, function.__qualname__
+        settings: dict[str, Any] = {
+            "name": kernel_name, "devices": devices, "layout": layout, "capability": (0, 0), "gives_lse": kernel_lse,
+            "own_files": own_files, "returns_own_buffer": returns_own_buffer, "variants": tuple(chosen), "dtypes": dtypes,
+            "head_dims": head_dims, "archs": archs,
+            "takes_softcap": "softcap" in declared, "sinks": "native" if "sinks" in declared else "no",
+            "backward": "autograd" if differentiable else "none",
+            "__module__": function.__module__, "__qualname__": function.__qualname__,
+        }  # fmt: skip
+        for setting, value in settings.items():
+            setattr(FunctionKernel, setting, value)
         refuse_settings(FunctionKernel)
         return FunctionKernel
 

@@ -299,10 +299,6 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Entry]:
     compared = [Entry(entry.line, {digest: entry.figures[digest] for digest in digests}) for entry in having]
     compared.sort(key=lambda entry: (-entry.tflops, _complexity(entry.records[0].method), entry.line))
     best = compared[0].whole
-    last = max(
-        place for place, entry in enumerate(compared) if as_fast(entry.whole.samples, best.samples)
-    )  # whoever is faster is equal, too
     return [
-        Entry(entry.line, entry.figures, against_best=entry.tflops / best.tflops, equal=place <= last)
-        for place, entry in enumerate(compared)
+        Entry(own.line, own.figures, None, None, own.tflops / best.tflops, as_fast(own.whole.samples, best.samples)) for own in compared
     ]
