@@ -77,6 +77,7 @@ def test_a_dry_run_counts_what_the_journal_has(tmp_path: Path, capsys: pytest.Ca
     assert re.fullmatch(rf"4 cells, 1 of them done in {out}; about \d+ (h|days) for the 3 left", last), last
 
 
+@pytest.mark.slow
 def test_levels_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["--kernels", "torch", "--device", "cpu", "--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8"]

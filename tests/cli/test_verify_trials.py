@@ -47,6 +47,7 @@ def crashes(q, k, v, mask, scale):
 """
 
 
+@pytest.mark.slow
 def test_a_crash_is_shown_once_and_the_counter_ends_at_its_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The forward that is tried alone crashes too; a kernel that is right on no mask gets no trials. Equal masks are one case."""
     (tmp_path / "crashes.py").write_text(CRASHES)

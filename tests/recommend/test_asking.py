@@ -9,11 +9,11 @@ from journals import Write
 from longca.api.recommend import best
 from longca.cli import main
 from longca.compare.journals import compare
+from longca.compare.verdicts import PRACTICAL
 from longca.errors import BadInput
 from longca.recommend.question import Question
 from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
-from longca.results.ranking import PRACTICAL
 from longca.results.ratio import REPEATS
 from longca.simulate.cluster import find, to_toml
 from longca.text import parse_memory

@@ -25,7 +25,6 @@ from longca.results.ratio import ENOUGH_SAMPLES, as_fast
 from longca.results.record import Record
 from longca.results.versions import is_older
 
-PRACTICAL = 0.03  # of a time: smaller changes between two journals do not matter, unless a threshold is given
 SETTLED_S = 0.1  # of load, after which an H200 is nearly always within 2.5 % of its final clock (results/h200/README.md)
 NOT_MEASURED, FEWER_MASKS = "not measured", "fewer masks"
 

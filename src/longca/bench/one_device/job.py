@@ -189,7 +189,11 @@ class PassTimer:
         calls, session, case = self.calls, self.session, self.case
         kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
         if self.cudagraph:
-            kept_bytes += calls.capture(pass_, session.allocated)
+            try:
+                kept_bytes += calls.capture(pass_, session.allocated)
+            except Refused:
+                session.recover()  # a capture that failed may have broken the device
+                raise
         peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_))
         with memory_for(CHECK):
             nondeterministic = self._check(pass_)
