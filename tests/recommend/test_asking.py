@@ -60,7 +60,7 @@ def test_memory_as_one_writes_it() -> None:
 def test_an_unknown_cluster_is_refused_with_the_nearest_name_and_all_names(write: Write, capsys: Captured, tmp_path: Path) -> None:
     """Records may have other clusters than LongCA: of a user's file."""
     folder = write("own", [split("usp", 1.0, simulated="wolke7")])
-    known = "(known are: a100-ib, b200-ib, cpu-gloo, gb200-nvl72, h100-ib, h200-ib, wolke7)"
+    known = "(known are: a100-ib, b200-ib, cpu-gloo, gb200-nvl72, h100-ib, h200-ib, h200-shared-8, wolke7)"
     for name, near in (("h100ib", "h100-ib"), ("wolke", "wolke7")):
         for words in (["--mask", "causal", "--seqlen", "8K"], ["--export", str(tmp_path / "all.json")]):
             assert main(["recommend", *words, "--results", str(folder), "--gpus", "64", "--cluster", name]) == 2
