@@ -161,7 +161,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 def test_an_interrupted_command_is_quiet() -> None:
     code = "import longca.cli as c, longca.cli.ls as ls\ndef stop(args): raise KeyboardInterrupt\nls.run = stop\nsys.exit(c.main(['ls']))"
     done = in_a_process(code=code)
-    assert (done.returncode, done.stderr) == (130, "")
+    assert (done.returncode, done.stderr) == (130, "longca: stopped.\n")
 
 
 def test_a_closed_pipe_is_quiet() -> None:  # with more than a pipe can hold, so that it is closed while the command writes

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LongcaError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return _fail("stopped.", INTERRUPTED)
     except BrokenPipeError:
         _discard_output()
         return BROKEN_PIPE
