@@ -122,6 +122,7 @@ def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys:
     assert "wrong: misshapen on causal, full: out has the shape [32, 2, 16], not [64, 2, 16]\n" in said
     assert "error: raises on causal, full: ValueError: first words and the second line (plugin.py line 12)\n" in said
     assert "error: aborts on causal, full: its process was killed by SIGABRT during preparation or the first call" in said
+    assert "skipped: raises on all trials: it is correct on no mask\n" in said
     assert set(said.splitlines()[-1].split(", ")) == {"2 wrong", "4 error", f"{2 + TRIALS} ok", f"{3 * TRIALS} skipped"}
 
 

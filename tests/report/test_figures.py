@@ -101,6 +101,11 @@ def test_figures_are_written_as_png_pdf_and_svg(write: Write, tmp_path: Path, ca
     assert "wrote 6 files" in capsys.readouterr().out
 
 
+def test_the_title_fits_on_the_narrowest_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [named("fa4", mask=mask, mask_digest=mask, device="A device with a name that is long") for mask in ("causal", "full")]
+    assert collisions(drawn(records, tmp_path, monkeypatch)["speed"]) == []
+
+
 def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = drawn([named("fa4", peak_gib=None)], tmp_path, monkeypatch)
     assert {name for name in bare if "-" not in name} == {"speed"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
 from typing import Any, ParamSpec, TypeVar
@@ -28,6 +29,7 @@ def takes(request: Callable[P, R]) -> Callable[[Callable[[R], T]], Callable[P, T
 
         @wraps(function)
         def call(*args: P.args, **given: P.kwargs) -> T:
+            _refuse_unknown(function.__name__, shown, given)
             shown.bind(*args, **given)  # a TypeError that does not name the request
             return function(request(*args, **given))
 
@@ -35,6 +37,12 @@ def takes(request: Callable[P, R]) -> Callable[[Callable[[R], T]], Callable[P, T
         return call
 
     return decorate
+
+
+def _refuse_unknown(name: str, shown: Signature, given: Mapping[str, Any]) -> None:
+    for unknown in [word for word in given if word not in shown.parameters]:
+        close = get_close_matches(unknown, shown.parameters, 1)
+        raise TypeError(f"{name}() has no argument {unknown!r}{f'; did you mean {close[0]!r}?' if close else ''}")
 
 
 def arguments(request: type, parsed: object, **others: Any) -> dict[str, Any]:

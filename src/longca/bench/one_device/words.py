@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from longca.bench.one_device.verify import Finding
 from longca.results.problem import TENSORS
@@ -35,6 +35,7 @@ def verification(findings: Sequence[Finding]) -> list[Part]:
 def reasons(findings: Sequence[Finding]) -> list[str]:
     """A sentence for each kernel and reason why it is wrong, failed or was not checked."""
     sentences, varying = [], _varying(findings)
+    trials = {finding.place for finding in findings if finding.trial}
     for status in REPORTED:
         places: dict[tuple[str, str], list[str]] = {}
         for finding in findings:
@@ -42,8 +43,12 @@ def reasons(findings: Sequence[Finding]) -> list[str]:
                 shape = " ".join(getattr(finding, name) for name in varying)
                 where = f"{finding.place} ({shape})" if shape else finding.place
                 places.setdefault((finding.kernel, finding.reason), []).append(where)
-        sentences += [f"{status}: {kernel} on {', '.join(dict.fromkeys(where))}: {why}" for (kernel, why), where in places.items()]
+        sentences += [f"{status}: {kernel} on {_joined(where, trials)}: {why}" for (kernel, why), where in places.items()]
     return sentences
+
+
+def _joined(places: Sequence[str], trials: Set[str]) -> str:
+    return "all trials" if set(places) == trials else ", ".join(dict.fromkeys(places))
 
 
 def _varying(findings: Sequence[Finding]) -> list[str]:

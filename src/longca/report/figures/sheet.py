@@ -55,11 +55,13 @@ def sheet(drawing: Drawing, panels: Sequence[str], axis: tuple[str, str], legend
     named = 1.7 * LINE if axis[0] else 0
     across = (width - LEFT - RIGHT - GAP * (columns - 1)) / columns
     titles = [wrap(name, max(12, int((across + 0.5 * GAP) / LETTER))) for name in panels]
-    top = TOP + LINE * (max(map(len, titles)) - 1)
-    down = layout.height + layout.below + top - TOP
+    heading = wrap(drawing.title, int((width - 0.2) / LETTER))
+    over = LINE * (max(map(len, titles)) - 1)
+    top = TOP + over + 1.3 * LINE * (len(heading) - 1)
+    down = layout.height + layout.below + over
     height = top + rows * down - ABOVE + named + foot
     figure = Figure((width, height), dpi=200)
-    figure.text(0.5, 1 - 0.1 / height, plain(drawing.title), ha="center", va="top", fontsize=9.5)
+    figure.text(0.5, 1 - 0.1 / height, plain("\n".join(heading)), ha="center", va="top", fontsize=9.5)
     for number, lines in enumerate(titles):
         row, column = divmod(number, columns)
         bottom = height - top - row * down - layout.height
