@@ -85,6 +85,14 @@ class BlockMask(Handled):
         return len(self.kept)
 
     @cached_property
+    def row_areas(self) -> Ints:
+        """The realised visible pairs of each row block, all heads together."""
+        times = self.kept.sum(0)
+        if self.band is not None:
+            return np.asarray((times * self._shown).sum(1), np.int64)
+        return np.asarray(np.diff(self.row_edges) * (times @ np.diff(self.col_edges)), np.int64)
+
+    @cached_property
     def head_areas(self) -> list[int]:
         """The realised visible pairs of each head."""
         if self.band is not None:
