@@ -17,7 +17,7 @@ from longca.errors import Refused
 from longca.kernels import block_selection
 from longca.kernels.block_lists import block_size
 from longca.masks import BlockMask
-from longca.parallel import balance, ranges, registry, sharding
+from longca.parallel import block_balance, ranges, registry, sharding
 from longca.parallel.comm.trace import TraceComm
 from longca.parallel.method import Plan
 from longca.results import metrics
@@ -33,7 +33,8 @@ def pattern(heads: int, seqlen: int = SEQLEN, b: int = 16) -> BlockMask:
 
 
 def selected_pattern(source: str, heads: tuple[int, int]) -> BlockMask:
-    return block_selection.from_seed("uniform_block", SEQLEN, source, 5, block_selection.Heads(*heads, 8), b=16, ratio=0.4)
+    few = {"top": 4} if source == "msa" else {"ratio": 0.4}
+    return block_selection.from_seed("uniform_block", SEQLEN, source, 5, block_selection.Heads(*heads, 8), b=16, **few)
 
 
 def assert_right(plan: Plan) -> None:
@@ -70,7 +71,7 @@ def test_variable_blocks(method: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("heads", "ranks"), [((8, 4), 4), ((8, 2), 8), ((9, 3), 3)])
-@pytest.mark.parametrize("source", ["nsa", "moba"])
+@pytest.mark.parametrize("source", ["nsa", "moba", "msa"])
 def test_blocks_that_queries_and_keys_select_under_a_causal_mask(method: str, heads: tuple[int, int], ranks: int, source: str) -> None:
     mask = selected_pattern(source, heads)
     assert mask.band is not None
@@ -183,7 +184,7 @@ def moved(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 PATTERNS: dict[str, Callable[[int], BlockMask]] = {
     "random": lambda heads: pattern(heads),
     "one for all heads": lambda heads: pattern(1),
-    "nsa": lambda heads: selected_pattern("nsa", (2 * heads, heads)),
+    "msa": lambda heads: selected_pattern("msa", (2 * heads, heads)),
     "variable": lambda heads: masks.variable_block(SEQLEN, seed=2, avg=20, least=7, ratio=0.2, heads=heads),
     "few": lambda heads: masks.uniform_block(SEQLEN, seed=3, b=8, ratio=0.06, heads=heads),
 }
@@ -216,7 +217,7 @@ def test_balanced_blocks_are_as_many_and_as_much_work_for_all(blocks: int, ranks
     rng = np.random.default_rng(seed)
     edges = np.append(0, np.cumsum(rng.integers(1, 9, blocks)))
     mask = BlockMask(edges, edges, rng.random((heads, blocks, blocks)) < rng.random((blocks, 1)))
-    owned = balance.balanced_blocks(mask, ranks)
+    owned = block_balance.balanced_blocks(mask, ranks)
     assert sorted(token for shard in owned for token in ranges.tokens(shard).tolist()) == list(range(mask.seqlen_q))
     cuts = [mask.rows(shard) for shard in owned]  # type: ignore[arg-type]  # arrays are ranges too
     number = [len(cut.row_edges) - 1 for cut in cuts]

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from longca.masks import BlockMask, Mask
+from longca.masks import Mask
 from longca.masks.bands import Ints, split_rows, spread
 from longca.parallel.ranges import Ranges, Shards, as_array, joined, part
 from longca.parallel.sharding import contiguous
@@ -83,33 +83,6 @@ def balanced(mask: Mask, ranks: int, slack: float = SLACK, work: Ints | None = N
 def balanced_for(mask: Mask, ranks: int) -> Shards:
     """`balanced` with its defaults; plans that differ in options alone share the result."""
     return balanced(mask, ranks)
-
-
-def balanced_blocks(mask: BlockMask, ranks: int, slack: float = SLACK) -> Shards:
-    """Whole row blocks, as many for each rank to within one, in one run each where their work is within `slack` of the mean. Otherwise the
-    next rank takes the arc of blocks whose work is nearest to the mean, or of those within `slack` of it one that makes few cuts.
-    """
-    blocks, edges = len(mask.row_edges) - 1, mask.row_edges
-    work = np.append(0, np.cumsum(mask.row_areas))
-    plain = contiguous(blocks, ranks)
-    if max(int(np.diff(work[share]).sum()) for share in plain) * ranks <= (1 + slack) * work[-1]:
-        return tuple(edges[share] for share in plain)
-    circle, shares = Circle(as_array([(0, blocks)]), work), list[Ranges]()
-    for left in range(ranks, 1, -1):
-        share, rest = circle.cut(_even_start(circle, circle.length // left, circle.work / left, slack), circle.length // left)
-        shares.append(share)
-        circle = Circle(rest, work)
-    shares.append(circle.ranges)
-    return tuple(edges[share] for share in sorted(shares, key=lambda share: int(share[0, 0]) if len(share) else blocks))
-
-
-def _even_start(circle: Circle, length: int, mean: float, slack: float) -> int:
-    if length == 0:
-        return 0
-    start = np.arange(circle.length)
-    off = np.abs(circle.work_of(start, length) - mean)
-    cuts = (~np.isin(start, circle.first)).astype(np.int64) + ~np.isin((start + length) % circle.length, circle.first % circle.length)
-    return int(np.lexsort((start, off, cuts, off > max(slack * mean, float(off.min()))))[0])
 
 
 class Circle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from longca.masks import AnyMask, BlockMask
-from longca.parallel.balance import balanced_blocks
+from longca.parallel.block_balance import balanced_blocks
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
 from longca.parallel.options import NODE
