@@ -34,6 +34,7 @@ class BlockMask(Handled):
     """
 
     documents = None
+    select_ms: float | None = None  # that a rule took to choose the blocks by their means
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,12 @@ class BlockPattern:
         if source not in RULES:
             raise unknown("rule that selects blocks", source, list(RULES))
         rows, columns, count, known = self.frame(seqlen, seed, params, source)
-        kept = select(source, means(rows, columns), rows, columns, count, int(known["heads"]))
-        return BlockMask(rows, columns, kept, band=causal(seqlen), name=self.name, params=known, seed=seed, source=source)
+        known_means, start = means(rows, columns), perf_counter()
+        kept = select(source, known_means, rows, columns, count, int(known["heads"]))
+        select_ms = round((perf_counter() - start) * 1e3, 3)
+        mask = BlockMask(rows, columns, kept, band=causal(seqlen), name=self.name, params=known, seed=seed, source=source)
+        mask.select_ms = select_ms
+        return mask
 
     def frame(
         self, seqlen: int, seed: int, params: Mapping[str, float], source: str = "random"
