@@ -22,7 +22,6 @@ from longca import devices, masks
 from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import Reference, reference
 from longca.bench.check.verdict import Verdict
-from longca.bench.run.environment import device_model
 from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
@@ -108,7 +107,7 @@ def measure(device: str, checks: int, seconds: float, seed: int, lengths: tuple[
 
 def report(table: dict[tuple[str, str], Worst], device: str, seconds: float) -> int:
     every = list(table.values())
-    print(f"{device_model(device)}, torch {torch.__version__}; {sum(worst.checks for worst in every)} checks in {seconds:.0f} s")
+    print(f"{devices.model(device)}, torch {torch.__version__}; {sum(worst.checks for worst in every)} checks in {seconds:.0f} s")
     print(f"{'kernel':18} {'dtype':5} {'checks':>6} {'wrong':>5} {'worst':>6}  where")
     for (label, dtype), worst in sorted(table.items()):
         print(f"{label:18} {dtype:5} {worst.checks:6d} {worst.wrong:5d} {worst.share:6.2f}  {worst.where}")

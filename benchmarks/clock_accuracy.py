@@ -8,6 +8,7 @@ Prints a table and ends with exit code 1 where a spin is off by more than 3 %, o
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -25,7 +26,7 @@ from longca.bench.clock.device_state import SmClock
 from longca.bench.clock.timers import CudaTimer
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case
-from longca.results.metrics import SETTLED_MHZ
+from longca.results.metrics import SETTLED_MHZ, ReferenceClock
 from longca.results.problem import Pass
 from longca.results.settings import ClockSettings
 
@@ -37,7 +38,8 @@ SLOW_HOST_MS = (
 )  # spins, and what the host needs to enqueue one: about as much as many kernels of Python
 SPIN_LIMIT, LOOP_LIMIT = 0.03, 0.02
 KERNELS = (("sdpa:cudnn", 4096), ("sdpa:flash", 8192), ("sdpa:cudnn", 8192), ("sdpa:cudnn", 16384), ("sdpa:flash", 32768))
-ROUNDS, REST_S, AT_MHZ = 5, 0.2, SETTLED_MHZ["H200"]
+ROUNDS, REST_S = 5, 0.2
+REFERENCE = ReferenceClock(SETTLED_MHZ["H200"], math.inf)
 # the device's own clock of nanoseconds, so that the length does not depend on the SM clock
 SOURCE = """
 extern "C" __global__ void spin(int nanoseconds) {
@@ -63,7 +65,7 @@ def bare_loop(call: Callable[[], object], times: int, warmup_s: float) -> float:
     end.record()
     clock.end()
     end.synchronize()
-    return float(start.elapsed_time(end)) / times * (clock.mhz() or AT_MHZ) / AT_MHZ
+    return float(start.elapsed_time(end)) / times * (clock.mhz() or REFERENCE.at_mhz) / REFERENCE.at_mhz
 
 
 def behind_slow_host(call: Call, host_ms: float) -> None:
@@ -95,7 +97,7 @@ def beside_bare_loop(timed: Timed, timer: CudaTimer) -> tuple[float, float]:
     for _ in range(ROUNDS):
         torch.cuda.synchronize()
         time.sleep(REST_S)
-        timing = measure(timed.call, timer, settings, before=timed.before)
+        timing = measure(timed.call, timer, settings, before=timed.before, reference=REFERENCE)
         clock_ms.append(timing.median)
         time.sleep(REST_S)
         loop_ms.append(bare_loop(timed.load, max(len(timing.samples), round(settings.budget_s * 1e3 / timing.median)), settings.warmup_s))
@@ -106,7 +108,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("this needs a CUDA device.", file=sys.stderr)
         return 2
-    timer, at_clock, wrong = CudaTimer(), CudaTimer(at_mhz=AT_MHZ), 0  # the spins are of nanoseconds, not of cycles
+    timer, wrong = CudaTimer(), 0
     spin = torch.cuda._compile_kernel(SOURCE, "spin")
     for length in SPIN_MS:
         timing = measure(lambda ns=int(length * 1e6): spin(args=[ns]), timer, ClockSettings(budget_s=1.0))
@@ -122,7 +124,7 @@ def main() -> int:
         print(f"spin of {length:5.1f} ms behind {host_ms:g} ms of the host: measured {timing.median:8.4f} ms ({off:+.2%})")
     calls = {f"{label} causal {seqlen}": attention_call(label, masks.causal(seqlen)) for label, seqlen in KERNELS}
     for name, timed in calls.items():
-        clock_ms, loop_ms = beside_bare_loop(timed, at_clock)
+        clock_ms, loop_ms = beside_bare_loop(timed, timer)
         off = clock_ms / loop_ms - 1
         wrong += abs(off) > LOOP_LIMIT
         print(f"{name}: clock {clock_ms:8.4f} ms, bare loop {loop_ms:8.4f} ms ({off:+.2%})")

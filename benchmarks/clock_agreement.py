@@ -24,12 +24,12 @@ import torch
 
 from longca.bench.check.calls import Calls
 from longca.bench.check.check import KernelSubject
-from longca.bench.clock.clock import Sample
+from longca.bench.clock.clock import Sample, at_one_clock
 from longca.bench.clock.timers import CudaTimer
 from longca.bench.one_device.compiled_code import keep_on_disk
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case
-from longca.results.metrics import settled_mhz
+from longca.results.metrics import reference_clock
 from longca.results.problem import Pass, Problem
 from longca.results.reading import read
 from longca.results.record import Record
@@ -41,7 +41,7 @@ Row = dict[str, object]
 
 def in_turns(problem: Problem, records: Iterable[Record], timer: CudaTimer) -> list[Row]:
     """A row for each record, with the times of its journal and of samples taken in turns."""
-    mask, pass_ = problem.build_mask(), problem.pass_
+    mask, pass_, reference = problem.build_mask(), problem.pass_, reference_clock(torch.cuda.get_device_name())
     rows, taken = list[Row](), defaultdict[str, list[Sample]](list)
     with ExitStack() as stack:
         samples = {}
@@ -62,11 +62,11 @@ def in_turns(problem: Problem, records: Iterable[Record], timer: CudaTimer) -> l
     for record in records:
         again = taken[record.label]
         mhz = record.times.clock_mhz or 1.0
-        raw = (record.times.median * (record.times.at_mhz or mhz) / mhz, [s.ms * (timer.at_mhz or 1) / (s.mhz or 1) for s in again])
         rows.append(
             {"mask": problem.mask, "seqlen": problem.seqlen, "pass": str(pass_), "kernel": record.label}
-            | {"run_ms": record.times.median, "turns_ms": statistics.median(sample.ms for sample in again)}
-            | {"raw_run_ms": raw[0], "raw_turns_ms": statistics.median(raw[1])}
+            | {"run_ms": record.times.median, "turns_ms": statistics.median(at_one_clock(again, reference)[0])}
+            | {"raw_run_ms": record.times.median * (record.times.at_mhz or mhz) / mhz}
+            | {"raw_turns_ms": statistics.median(sample.ms for sample in again)}
         )  # fmt: skip
     return rows
 
@@ -91,7 +91,7 @@ def main() -> None:
             groups[record.problem].append(record)
     rows: list[Row] = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
     done = {(row["mask"], row["seqlen"], row["pass"]) for row in rows}
-    timer = CudaTimer(at_mhz=settled_mhz(torch.cuda.get_device_name()))
+    timer = CudaTimer()
     for problem, records in groups.items():
         if (problem.mask, problem.seqlen, str(problem.pass_)) in done or time.monotonic() - begun > args.stop_after:
             continue

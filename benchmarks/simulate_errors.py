@@ -1,24 +1,27 @@
 """Writes src/longca/simulate/errors.json: how far measured times are from predictions, for all clusters that were compared.
 
-    PYTHONPATH=src python benchmarks/simulate_errors.py            # five minutes on two cores
+    PYTHONPATH=src python benchmarks/simulate_errors.py              # ten minutes on two cores
+    PYTHONPATH=src python benchmarks/simulate_errors.py h200-shared-8   # of one cluster; the others stay
 
 Run it when the model, a method's program or a cluster's constants change; `longca simulate --validate` prints the figures behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from longca.simulate.against import against
 from longca.simulate.cluster import find
-from longca.simulate.errors import FILE, Compared, Ledger, constants_of, kind_of
+from longca.simulate.errors import FILE, Compared, Ledger, constants_of, kind_of, ledgers
 from longca.simulate.published import compare, published
 
-CLUSTERS = ("h100-ib", "b200-ib")
-GLOO, RECORDS = "cpu-gloo", Path(__file__).parents[1] / "results/cpu/gloo"
+CLUSTERS = ("h100-ib", "b200-ib")  # with published figures
+RESULTS = Path(__file__).parents[1] / "results"
+RANKS = {"cpu-gloo": ("cpu/gloo", "gloo ranks on two cores"), "h200-shared-8": ("h200-shared/ranks", "8 NCCL ranks that share one H200")}
 Key = tuple[str, str, int, int]
 
 
@@ -39,20 +42,23 @@ def of_published(name: str) -> Ledger:
     return Ledger(constants_of(cluster), f"published charts of {cluster.device} clusters, read off", rows(errors))
 
 
-def of_gloo() -> Ledger:
-    _, cluster = find(GLOO)
+def of_ranks(name: str) -> Ledger:
+    """Of measured ranks: of shared GPUs as many as share one in this cluster, as others have another part of it."""
+    _, cluster = find(name)
+    folder, source = RANKS[name]
     errors = []
-    for pair in against(RECORDS, cluster):
+    for pair in against(RESULTS / folder, cluster):
         problem = pair.record.problem
-        key = (pair.record.method or "", kind_of(problem.mask), problem.ranks, problem.seqlen // problem.ranks)
-        errors.append((key, pair.record.times.median / pair.ms - 1))
-    return Ledger(constants_of(cluster), "gloo ranks on two cores (results/cpu/gloo)", rows(errors))
+        if cluster.cores or problem.ranks == cluster.per_node:
+            key = (pair.record.method or "", kind_of(problem.mask), problem.ranks, problem.seqlen // problem.ranks)
+            errors.append((key, pair.record.times.median / pair.ms - 1))
+    return Ledger(constants_of(cluster), f"{source} (results/{folder})", rows(errors))
 
 
-def main() -> None:
-    ledgers = {name: of_published(name) for name in CLUSTERS} | {GLOO: of_gloo()}
+def main(names: Sequence[str]) -> None:
+    made = {name: of_published(name) if name in CLUSTERS else of_ranks(name) for name in names or (*CLUSTERS, *RANKS)}
     parts = []
-    for name, ledger in ledgers.items():
+    for name, ledger in (ledgers() | made).items():
         lines = ",\n  ".join(msgspec.json.encode(row).decode() for row in ledger.rows)
         head = f'"constants": "{ledger.constants}", "source": "{ledger.source}"'
         parts.append(f'"{name}": {{{head}, "rows": [\n  {lines}]}}')
@@ -60,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -25,6 +25,7 @@ from measured_tables import at_least, figure, joined
 from numerics_tables import TABLES as NUMERICS
 from ranks_tables import TABLES as RANKS
 from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
+from shared_tables import TABLES as SHARED
 
 from longca import masks
 from longca.cli import main as longca_main
@@ -270,6 +271,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
     | SEEDS_AND_SHAPES
     | NUMERICS
     | RANKS
+    | SHARED
     | JOURNALS
 )
 

@@ -18,6 +18,7 @@ from longca.results.problem import Pass
 from longca.results.tables import markdown_table
 from longca.simulate.cluster import find
 from longca.simulate.costs import attention_s
+from longca.simulate.errors import ledgers, spread_of
 from longca.simulate.programs import Programs
 from longca.text import parse_dims, parse_heads
 
@@ -93,4 +94,18 @@ def _table(cell: Callable[[Row, Pass], str], head: list[list[str]]) -> str:
     return markdown_table(["method", *names], [*head, *([method, *(both(method, mask) for mask in names)] for method in methods)])
 
 
-TABLES = {"ranks": measured, "ranks-simulated": simulated}
+def errors() -> str:
+    """The errors of predictions against published figures, by cluster, kind of mask and method."""
+    kinds = [(name, kind) for name in ("h100-ib", "b200-ib") for kind in ("full and causal", "documents")]
+    known, rows = ledgers(), list[list[str]]()
+    for method in (*dict.fromkeys(row.method for name, _ in kinds for row in known[name].rows), "all"):
+        cells = []
+        for name, kind in kinds:
+            own = [row for row in known[name].rows if row.kind == kind and method in ("all", row.method)]
+            found = spread_of(error for row in own for error in row.errors) if own else None
+            cells.append(f"{100 * found.median:.0f} %, {100 * found.most:.0f} %" if found else "-")
+        rows.append([method, *cells])
+    return markdown_table(["method", *(f"{name}, {kind}" for name, kind in kinds)], rows)
+
+
+TABLES = {"ranks": measured, "ranks-simulated": simulated, "cluster-errors": errors}

@@ -4,18 +4,19 @@
 #
 #   tools/shared_ranks.sh [--stop-after S] OUT [PART...]
 #
-# Parts, in the order without any: two check first more fewer nodes peers calls transfers traces tests. STOP_AFTER=S is the same as --stop-after S.
+# Parts, in the order without any: two check first more fewer nodes peers calls transfers traces choices tests. STOP_AFTER=S is the same as --stop-after S.
 # `two` and `check` run `longca verify` on 2 and on 8 ranks; `first` measures causal and causal_document on 8 ranks of 8K tokens, `more` the
 # other ten masks, `fewer` 2 and 4 ranks, `nodes` two pretended nodes of four ranks, `peers` other projects' methods. `calls` measures the
 # kernel while all ranks work: documents of one rank each, so that nothing is sent. `transfers` are those that `longca calibrate` reads.
-# `traces` shows what compute hides of transfers, with a file for Perfetto for each cell.
+# `traces` shows what compute hides of transfers, with a file for Perfetto for each cell. `choices` measures what a user may change: the CTAs
+# of NCCL, and in how many stages keys come.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 stop=${STOP_AFTER:-0}
 if [ "${1:-}" = --stop-after ]; then stop=$2; shift 2; fi
 out=${1:?give a folder for the results: tools/shared_ranks.sh [--stop-after S] OUT [PART...]}
 shift
-parts=${*:-two check first more fewer nodes peers calls transfers traces tests}
+parts=${*:-two check first more fewer nodes peers calls transfers traces choices tests}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 python=${PYTHON:-python3}
 longca="$python -m longca"
@@ -70,7 +71,16 @@ traces() {
         --methods all --grid "$(grid 8)" --seqlens 64K --masks causal,causal_document --trace "$out/traces" --out "$out/traced" \
         --stop-after "$(left)"
 }
-tests() { timeout --kill-after=60 "$(left)" $python -m pytest -q -m gpu tests/parallel/test_channels.py tests/processes/test_nccl_faults.py; }
+choices() {
+    local failed=0 ctas
+    for ctas in 1 4; do
+        NCCL_MAX_CTAS=$ctas measure --ranks-per-gpu 8 --methods ulysses,ring_p2p,ring_allgather,magi --seqlens 64K --masks causal || failed=$?
+    done
+    measure --ranks-per-gpu 8 --methods magi,halo --option stages=0,1,2,4 --seqlens 64K --masks causal_document,sliding_window_causal || failed=$?
+    return $failed
+}
+tests() { timeout --kill-after=60 "$(left)" $python -m pytest -q -m gpu tests/parallel/test_channels.py tests/processes/test_nccl_faults.py \
+    tests/bench/many_devices/test_joined.py; }
 
 status=0
 for part in $parts; do

@@ -147,13 +147,6 @@ def parse_memory(text: str) -> int:
     return int(value)
 
 
-def shortest_memory(size: int) -> str:
-    """Bytes as one would type them: the shortest text that `parse_memory` reads as so many, such as '100MiB' or '80GB'."""
-    digits = {name: f"{size / unit:.7g}" for name, unit in MEMORY_UNITS.items()}
-    exact = [f"{number}{name}" for name, number in digits.items() if int(float(number) * MEMORY_UNITS[name]) == size]
-    return min(exact, key=len, default=f"{size / MEMORY_UNITS['GiB']:.10g}GiB")
-
-
 def format_memory(size: float) -> str:
     """Bytes with three digits in the largest unit of which there is one: '1.5 GiB', '512 MiB', '3.91 TiB'."""
     value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]

@@ -89,7 +89,7 @@ def test_documents_are_given_or_drawn_as_in_a_run() -> None:
     for given in ({"documents": [50, 46]}, {"distribution": "pile", "packing": "mixed"}, {"packing": "chunked"}):
         right_ones = longca.masks.build("causal_document", 96, seed=3, **given).documents
         seen.clear()
-        assert longca.verify(noting, masks="causal_document", seed=3, **given, **SMALL).ok
+        assert longca.verify(noting, masks="causal_document", seed=3, trials=False, **given, **SMALL).ok
         assert right_ones in seen
     for flag, value in (("distribution", "pile"), ("packing", "mixed")):
         with pytest.raises(longca.BadInput, match=f"a {flag} is given, and none of these masks has documents; leave it out"):
@@ -105,21 +105,21 @@ def test_an_object_and_its_file_get_the_same_answers() -> None:
         from my_kernel import my_kernel
     finally:
         sys.path.remove(str(EXAMPLES))
-    here = longca.verify(my_kernel, masks="causal,share_question", **SMALL)
-    there = longca.verify(EXAMPLES / "my_kernel.py", masks="causal,share_question", **SMALL)
+    here = longca.verify(my_kernel, masks="causal,share_question", trials=False, **SMALL)
+    there = longca.verify(EXAMPLES / "my_kernel.py", masks="causal,share_question", trials=False, **SMALL)
     assert here.rows == there.rows
     assert here.ok
 
 
 def test_several_shapes_and_dtypes() -> None:
-    found = longca.verify(right, "causal", [33, 64], ["fp32", "fp64"], [(2, 1), "4:4"], head_dims=[8, "16/8"], device="cpu")
+    found = longca.verify(right, "causal", [33, 64], ["fp32", "fp64"], [(2, 1), "4:4"], head_dims=[8], device="cpu")
     shapes = [(row["seqlen"], row["heads"], row["head_dim"], row["dtype"]) for row in found.rows if row["mask"] == "causal"]
-    assert len(shapes) == len(set(shapes)) == 16
+    assert len(shapes) == len(set(shapes)) == 8
     trials = Counter(row["trial"] for row in found.rows if row["trial"])
     assert "another scale" in trials
-    assert set(trials.values()) == {8}, "trials are made in every shape and dtype"
+    assert set(trials.values()) == {4}, "trials are made in every shape and dtype"
     assert found.ok
-    assert "heads  head_dim  dtype  status" in repr(found)
+    assert "heads  dtype  status" in repr(found)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +186,7 @@ def half(q, k, v, mask, scale):
 """
 
 
+@pytest.mark.slow
 def test_a_failure_is_dumped_with_a_script_that_shows_it_again(tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text(HALF)
     found = longca.verify(tmp_path / "half.py", quick=True, fail_fast=True, dump=tmp_path / "dump", progress=False, **SMALL)

@@ -59,13 +59,12 @@ def test_a_field_that_the_schema_forbids_is_named_with_its_line(
     golden: Path, field: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = changed(golden, tmp_path / "theirs", field, value), tmp_path / "out"
-    for arguments in (["merge", str(out), folder], ["export", folder, "--csv", str(out)], ["report", folder, "-o", str(out)]):
-        assert main(arguments) == 2
-        error = capsys.readouterr().err
-        assert f"{RESULTS} line {MEASURED + 1} is damaged: " in error
-        assert field in error
-        assert error.count("\n") == 1
-        assert not out.exists()
+    assert main(["merge", str(out), folder]) == 2
+    error = capsys.readouterr().err
+    assert f"{RESULTS} line {MEASURED + 1} is damaged: " in error
+    assert field in error
+    assert error.count("\n") == 1
+    assert not out.exists()
 
 
 NESTED = "[" * 100_000

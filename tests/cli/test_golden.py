@@ -10,10 +10,10 @@ import pytest
 
 from journals import Write, mask_line, writer
 from longca import devices, masks
-from longca.api.profile import PassProfile, Profile
 from longca.bench.one_device import words as verify_words
 from longca.bench.one_device.messages import Profiled, Spent
 from longca.bench.one_device.ncu import Counted
+from longca.bench.one_device.profile import PassProfile, Profile
 from longca.bench.one_device.verify import Finding
 from longca.bench.run import words as run_words
 from longca.cli import main

@@ -107,10 +107,11 @@ def test_what_cannot_be_checked_is_refused_at_once(flags: list[str], message: st
 
 @pytest.mark.usefixtures("in_process")
 def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", *SMALL, "--seqlens", "64,8M"]) == 1  # one of two is checked
+    flags = ["--masks", "causal", "--quick", *SMALL, "--seqlens", "64,8M"]
+    assert main(["verify", "--kernels", "torch:plain", *flags]) == 1  # one of two is checked
     said = capsys.readouterr().out
     assert "oom: torch:plain on causal: out of memory: it asked for 64 TiB at once\n" in said
-    assert said.splitlines()[-1] == f"{1 + TRIALS} ok, 1 oom"
+    assert said.splitlines()[-1] == "1 ok, 1 oom"
 
 
 @pytest.mark.slow
@@ -142,10 +143,10 @@ def test_what_is_no_number_is_null_in_json_and_inf_in_the_table(tmp_path: Path, 
 @pytest.mark.usefixtures("in_process")
 def test_a_named_kernel_that_cannot_run_here_is_no_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(registry, "names", lambda: ["fa4", "torch"])  # all there are
-    flags = ["--masks", "causal", "--seqlens", "64", *SMALL]
+    flags = ["--masks", "causal", "--seqlens", "64", "--quick", *SMALL]
     assert main(["verify", "--kernels", "fa4,torch", *flags]) == 2
     out, err = capsys.readouterr()
-    assert out.splitlines()[-1] == f"1 unavailable, {1 + TRIALS} ok, {TRIALS} skipped"
+    assert out.splitlines()[-1] == "1 unavailable, 1 ok"
     assert err.splitlines()[-1].startswith("longca: no case of fa4 was checked")
     assert main(["verify", "--kernels", "all", *flags]) == 0
 

@@ -47,6 +47,7 @@ def crashes(q, k, v, mask, scale):
 """
 
 
+@pytest.mark.slow
 def test_a_crash_is_shown_once_and_the_counter_ends_at_its_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The forward that is tried alone crashes too; a kernel that is right on no mask gets no trials. Equal masks are one case."""
     (tmp_path / "crashes.py").write_text(CRASHES)
@@ -56,6 +57,7 @@ def test_a_crash_is_shown_once_and_the_counter_ends_at_its_total(tmp_path: Path,
     assert "note: full and prefix_lm_causal are the same mask at 100 tokens; checked once" in err
     assert "crashes prints: tokens: 100\n" in err
     assert err.count("crashes prints: Fatal Python error: Segmentation fault") == 1
+    assert [line.rpartition("/")[2] for line in err.splitlines() if "  File " in line] == ['crashes.py", line 7 in crashes']
     total = 2 * (1 + len(trials_on("cpu")))
     counts = [line.partition("]")[0] for line in err.splitlines() if line.startswith("[")]
     assert counts == [f"[{number}/{total}" for number in range(1, total + 1)]

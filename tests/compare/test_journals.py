@@ -13,10 +13,9 @@ from journals import Write
 from longca.cli import main
 from longca.compare.journals import compare
 from longca.compare.matching import match
-from longca.compare.verdicts import Cell, Doubt, Verdict, decide
+from longca.compare.verdicts import PRACTICAL, Cell, Doubt, Verdict, decide
 from longca.compare.words import describe_all
 from longca.errors import BadInput
-from longca.results.ranking import PRACTICAL
 from longca.results.ratio import REPEATS, as_fast, ratio
 from longca.results.reading import read
 from longca.results.record import Record

@@ -15,7 +15,7 @@ import pytest
 from longca.errors import Unavailable
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
-from longca.processes.shared_gpu import find_library, loaded_version, rank_environment
+from longca.processes.shared_gpu import find_library, loaded_version, rank_environment, start_mps
 from longca.results.problem import Sharing
 
 Gone = Callable[[Iterable[int]], bool]
@@ -26,7 +26,9 @@ if [ "$1" = -d ]; then
     setsid sleep 1000 > /dev/null 2>&1 < /dev/null &
     echo $! > "$TOLD"
 else
-    cat >> "$TOLD.asked"
+    read asked
+    echo "$asked" >> "$TOLD.asked"
+    case "$asked" in *-t*) kill $(cat "$TOLD") ;; esac
 fi
 """
 
@@ -129,6 +131,15 @@ def test_a_daemon_ends_with_a_process_that_is_killed(told: Path, tmp_path: Path,
         os.kill(daemon, 0)  # it is there
         holder.send_signal(signal.SIGKILL)
     assert gone([daemon])
+
+
+def test_a_daemon_ends_where_its_guard_is_killed(told: Path, gone: Gone) -> None:
+    daemon = start_mps(Sharing(ranks=2))
+    assert daemon is not None
+    os.kill(daemon._guard.pid, signal.SIGKILL)
+    assert gone([int(told.read_text())])
+    assert Path(f"{told}.asked").read_text() == "quit -t 5\n"
+    daemon.close()
 
 
 def test_a_daemon_that_does_not_start_is_told(told: Path) -> None:

@@ -176,18 +176,20 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     """Ask, run what is advised (smaller), ask again as advised, and run the lines of Python it prints."""
     monkeypatch.chdir(tmp_path)
     shape = ["--heads", "4:2", "--head-dim", "16", "--dtype", "fp32"]
-    assert main(["recommend", "--mask", "causal_document", "--seqlen", "1K", *shape, "--results", *_empty(tmp_path)]) == NO_RECORD
+    asked = ["recommend", "--mask", "causal_document", "--seqlen", "1K", *shape, "--results"]
+    assert main([*asked, *_empty(tmp_path)]) == NO_RECORD
     lines = capsys.readouterr().out.splitlines()
-    run, then = (shlex.split(next(line for line in lines if line.startswith(start)).partition(": ")[2]) for start in ("to measure", "then"))
+    run = shlex.split(next(line for line in lines if line.startswith("to measure")).partition(": ")[2])
+    then = [*asked, next(line for line in lines if line.startswith("then ")).split()[-1]]
     run[run.index("all")] = "torch:plain,sdpa:math"
     assert main([*run[1:], "--budget", "0.02", "--device", "cpu"]) == 0
     capsys.readouterr()
-    assert main([*then[1:], "--details"]) == 0
+    assert main([*then, "--details"]) == 0
     said = capsys.readouterr().out
     assert "means and ranges over 3 masks (seeds 0, 1, 2)" in said
     assert f"records: {2 * 3} in out/recommend/results.jsonl" in said
     assert " --seeds 0,1,2 " in next(line for line in said.splitlines() if line.startswith("to measure it again: "))
-    assert main([*then[1:], "--code"]) == 0
+    assert main([*then, "--code"]) == 0
     code = capsys.readouterr().out
     done = subprocess.run(
         [sys.executable, "-c", code + "assert q.grad.isfinite().all()"],

@@ -16,6 +16,7 @@ from report.made import make_record
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"MASKS": "causal", "SEQLENS": "64", "HEADS": "2:1", "HEAD_DIM": "16", "DTYPE": "fp32", "BUDGET": "0.02", "PLUGIN": "my_kernel.py"}
+UNCLEAR = " UNCLEAR"  # is not green, and a busy machine makes cells of so few samples unclear
 
 
 @pytest.fixture
@@ -54,20 +55,21 @@ def test_the_github_action(home: Path) -> None:
     assert re.search(r"^  LONGCA: git\+https://", text, re.MULTILINE)
     commands = [re.findall(r"^ *(longca \w+|git|gh)\b", step, re.MULTILINE) for step in steps]
     assert commands == [
-        ["longca verify"], ["longca run"], ["longca report", "longca compare"], ["gh"], ["git"] * 3, ["longca merge", "longca compare"]
+        ["longca verify"], ["longca run"], ["longca compare"], ["longca report", "longca compare"], ["gh"], ["git"] * 3,
+        ["longca merge", "longca compare"],
     ]  # fmt: skip
     settings = set(re.findall(r"^  ([A-Z_]+): ", text, re.MULTILINE))
     assert settings == {*SMALL, "LONGCA", "KERNEL", "BASELINE", "THRESHOLD"}
     more = {"BASELINE": "main", "THRESHOLD": "5%", "RENEW": "", "GITHUB_STEP_SUMMARY": str(home / "summary.md")}
     said = []
     for number in ("1", "2"):
-        for step in (steps[0], steps[1], steps[2], steps[5]):
+        for step in (*steps[:4], steps[6]):
             done = shell(home, ["bash", "-e", "-c", step], **more, RUN=f"{number}-abc")
-            assert done.returncode == 0, done.stdout + done.stderr
+            assert done.returncode == 0 or UNCLEAR in done.stdout, done.stdout + done.stderr
             said.append(done.stdout)
     assert "baseline main: there was none; this run is stored as the baseline (baselines/main)" in said[1]
     counts = r"2 (UNCLEAR|SAME)|1 UNCLEAR, 1 SAME|1 SAME, 1 UNCLEAR"  # the run was resumed: it is compared with itself
-    assert re.fullmatch(counts, said[5].splitlines()[-1])
+    assert re.fullmatch(counts, said[6].splitlines()[-1])
     assert re.match(rf"\*\*({counts})\*\*", (home / "bench" / "comment.md").read_text())
     assert "2 cells in 2 journals" in (home / "summary.md").read_text()
     assert (home / "bench" / "report.html").exists()
@@ -184,7 +186,7 @@ def test_the_slurm_script(home: Path) -> None:
     """Up to the baseline, and up to a kernel that is wrong; what becomes of a slower one, made journals tell above."""
     script = ["bash", str(ROOT / "examples" / "kernel-ci.slurm")]
     first = shell(home, script, SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=str(home))
-    assert first.returncode == 0, first.stdout + first.stderr
+    assert first.returncode == 0 or UNCLEAR in first.stdout, first.stdout + first.stderr
     assert "this run is stored as the baseline" in first.stdout
     wrong = (home / "my_kernel.py").read_text().replace("* scale", "* scale * 1.1")
     (home / "wrong.py").write_text(wrong)

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longca import masks
 from longca.cli import main
 from longca.report.markdown import render
 from longca.report.terminal import summary_tables
 from longca.results.groups import groups_of
 from longca.results.tables import plain_table
-from report.made import PEAK, Record, around, blocks, kernel, make_record, results_of, split
+from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
 Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
@@ -77,45 +76,16 @@ def test_nothing_ends_the_block_of_commands() -> None:
     assert "\n````sh\n# causal, fwd: a``` # b\n" in text
 
 
-def test_shares_of_peak_are_at_the_longest_length() -> None:
-    """What is fast at short lengths only must not look fast."""
-    made = [fwd("fa4:bands", 1.0, mfu=share, seqlen=n) for share, n in ((0.5, 1024), (0.625, 4096), (0.62, 8192))]
-    made += [fwd("flex", 1.0, mfu=0.04), fwd("flex", 1.0, mfu=0.5, seqlen=4096), fwd("late", 1.0, mfu=0.3, seqlen=4096)]
-    made += [
-        fwd("flex", None, mask="full", status="oom"),
-        fwd("sdpa:math", 1.0, mfu=0.1),
-        fwd("sdpa:math", None, status="wrong", seqlen=512),
-    ]
-    same = masks.build("sliding_window", 1024).digest
-    made += [fwd("fa4:bands", 1.0, mfu=0.9, mask="sliding_window", seqlen=1024, mask_digest=same)]
-    found = section(text_of(made), "Share of peak")
-    assert f"### {SETTING}, fwd (share of the device's peak at the longest length)" in found
-    assert rows(found) == [
-        ["mask", "fa4:bands", "flex", "late", "sdpa:math"],
-        ["causal, 8K", "62 %", "4.0 %", "not run", "wrong"],
-        ["full, 8K", "not run", "out of memory", "not run", "not run"],
-        ["sliding_window, 1K", "= full", "not run", "not run", "not run"],
-    ]
-
-
-def seeds_of(name: str, speeds: Sequence[float], peak: bool = True) -> list[Record]:
+def seeds_of(name: str, speeds: Sequence[float]) -> list[Record]:
     """A record for each speed, with seeds 0, 1 and so on."""
     about = {"which": "fwd", "mask": "causal_document"}
-    return [
-        kernel(name, [1.0], seed=seed, mask_digest=str(seed), tflops=speed, mfu=speed / PEAK if peak else None, **about)
-        for seed, speed in enumerate(speeds)
-    ]
+    return [kernel(name, [1.0], seed=seed, mask_digest=str(seed), tflops=speed, **about) for seed, speed in enumerate(speeds)]
 
 
-def test_shares_of_several_seeds_are_of_the_same_masks() -> None:
-    """As in the headlines; the last mask of `b` is an easy one that `a` lacks."""
+def test_the_share_of_the_peak_of_several_seeds_is_that_of_all() -> None:
+    """The last mask of `b` is an easy one that `a` lacks."""
     text = text_of([*seeds_of("a", (300.0, 400.0, 600.0)), *seeds_of("b", (200.0, 300.0, 400.0, 900.0, 900.0))])
     assert rows(section(text, "Headlines"))[1][4:6] == ["433 (300 to 600)", "44 %"]
-    found = section(text, "Share of peak")
-    assert "at the longest length; of several seeds all work over all time)" in found
-    assert rows(found)[1] == ["causal_document, 8K", "44 %", "30 %"]
-    unknown = text_of([*seeds_of("a", (300.0, 400.0, 600.0), peak=False), *seeds_of("b", (200.0, 300.0, 400.0), peak=False)])
-    assert rows(section(unknown, "Share of peak"))[1] == ["causal_document, 8K", "100 %", "69 %"]
 
 
 def test_accuracy_is_the_worst_of_all_lengths() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca.compare.verdicts import LOOSE, Verdict, decide
-from longca.results.ratio import CONFIDENCE, Ratio, ratio
+from longca.results.ratio import CONFIDENCE, REPEATS, Ratio, as_fast, ratio
 
 THRESHOLD = 0.03
 SAMPLES = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=14)
@@ -185,3 +185,23 @@ def test_the_estimate_matches_its_interval_where_the_ratio_of_medians_does_not()
     before, after = [1.0] * 11 + [1.2] * 10, [1.0] * 10 + [1.2] * 11
     assert statistics.median(after) / statistics.median(before) == 1.2
     assert ratio(before, after).value == 1.0
+
+
+MEASURED = st.lists(st.floats(0.9, 1.3), min_size=1, max_size=14)
+
+
+@given(MEASURED, MEASURED)
+def test_equal_is_symmetric_and_needs_samples_that_come_within_the_margin(a: list[float], b: list[float]) -> None:
+    assert as_fast(a, b) == as_fast(b, a)
+    assert as_fast(a, a)
+    if as_fast(a, b):
+        assert max(min(b) / max(a), min(a) / max(b)) <= 1 + REPEATS
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.02])
+def test_a_difference_of_twice_the_margin_and_of_the_noise_is_told(noise: float) -> None:
+    random = np.random.default_rng(5)
+    pairs = [(lognormal(random, noise, 20), lognormal(random, noise, 20, 1 + 2 * REPEATS + 2 * noise)) for _ in range(300)]
+    assert sum(as_fast(*pair) for pair in pairs) <= 15
+    same = [(lognormal(random, noise, 20), lognormal(random, noise, 20)) for _ in range(300)]
+    assert all(as_fast(*pair) for pair in same)

@@ -97,6 +97,15 @@ def test_posts_on_one_channel_follow_one_another_and_channels_share_the_link() -
     assert two[0].exposed == pytest.approx(2.0)
 
 
+def test_posts_of_both_streams_on_one_channel_keep_the_order_in_which_the_host_issued_them() -> None:
+    """As with NCCL: what the second stream sends after 5 s comes before what the first stream could have sent at once."""
+    sender = [*(replace(event, beside=True) for event in (work(5.0), post(1, 1, -1, 1.0), wait(1))), post(2, 1, -1, 2.0), wait(2)]
+    receiver = [post(1, -1, 0, 1.0), wait(1), post(2, -1, 0, 2.0), wait(2)]
+    times = replay([sender, receiver], PLAIN, watched=(1,))
+    assert [time.end for time in times] == pytest.approx([8.0, 8.0])
+    assert [span.end for span in times[1].spans if span.kind == "transfer"] == pytest.approx([6.0, 8.0])
+
+
 def test_links_between_nodes_are_slower_and_each_rank_has_its_own() -> None:
     inside = [[post(1, 1, 1, 1.0), wait(1)], [post(1, 0, 0, 1.0), wait(1)]]
     assert ends(*inside) == pytest.approx([1.0, 1.0])

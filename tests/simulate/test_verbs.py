@@ -29,7 +29,7 @@ def measured(folder: Path, slower: int = 1) -> None:
     records = [json.loads(line) | {"simulated": None} for line in path.read_text().splitlines()]
     times = records[0]["timed"]
     times |= {name: times[name] * slower for name in ("median", "p20", "p80")} | {"samples": [times["median"] * slower]}
-    times["tflops"] /= slower
+    times |= {name: times[name] / slower for name in ("tflops", "mfu")}
     assert all(record["status"] == "ok" for record in records)
     for record in records:
         record["check"] = {"out": {"error": 0.0, "allowed": 1.0}}

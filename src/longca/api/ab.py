@@ -14,6 +14,7 @@ from longca.api import sides
 from longca.api.compare import parse_threshold
 from longca.api.request import refuse_no_seconds
 from longca.api.takes import takes
+from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.turns import CLOCKS, Contest, Rounds, take_rounds
 from longca.bench.plan.request import Request, Texts
 from longca.compare.ab import AB, Pair
@@ -65,9 +66,8 @@ def ab(request: ABRequest) -> AB:
         stack.enter_context(registry.lent(objects))
         suite, device = sides.suite_of(request, request.masks, request.seqlens, folder)
         suite = suite.changed(clock=CLOCKS[device])
-        compared = [
-            sides.contender(side, suite, device, folder / str(number), bool(objects), holds=True) for number, side in enumerate(given)
-        ]
+        holds, own = WorkerJob(holds=True), bool(objects)
+        compared = [sides.contender(side, suite, device, folder / str(number), own, holds) for number, side in enumerate(given)]
         contests = [Contest(a, b) for a, b in zip(compared[0].jobs, compared[1].jobs, strict=True)]
 
         def is_decided(rounds: Rounds) -> bool:

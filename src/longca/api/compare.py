@@ -11,8 +11,8 @@ from longca.compare import journals
 from longca.compare.history import History
 from longca.compare.journals import Comparison
 from longca.compare.standing import KernelStanding, standing
+from longca.compare.verdicts import PRACTICAL
 from longca.errors import BadInput
-from longca.results.ranking import PRACTICAL
 from longca.results.reading import read
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from longca.errors import BadInput
 
 
 def write_text(target: str | Path, text: str) -> Path:
+    return write_file(target, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def write_file(target: str | Path, write: Callable[[Path], object]) -> Path:
     """Writes a file, beside the old one until it is complete; a folder that is not there, or a full disk, is one sentence."""
     plain = Path(target).is_file() or not Path(target).exists()  # a pipe or a device is written as it is
     path = Path(target).resolve() if plain else Path(target)
     fresh = path.with_name(f".longca-{os.getpid()}.new") if plain else path
     try:
-        fresh.write_text(text, encoding="utf-8")
+        write(fresh)
         if plain:
             fresh.replace(path)
     except OSError as error:

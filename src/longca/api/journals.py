@@ -42,7 +42,7 @@ def export(*journals: Any, format: str = "csv", out: str | Path | None = None) -
 
     >>> longca.export("out/mine").splitlines()[0]
     """
-    from longca.api.files import write_text
+    from longca.api.files import write_file, write_text
     from longca.results.export import WRITERS, write_parquet
     from longca.results.reading import read_some
 
@@ -52,7 +52,7 @@ def export(*journals: Any, format: str = "csv", out: str | Path | None = None) -
     if format == "parquet":
         if out is None:
             raise BadInput("parquet is written to a file; give it with out=.")
-        write_parquet(results, str(out))
+        write_file(out, lambda path: write_parquet(results, path))
         return ""
     text = WRITERS[format](results)
     if out is not None:

@@ -25,12 +25,12 @@ from longca.bench.run.campaign import Finished, left_in_journal, measure, plan_l
 from longca.bench.run.level import Level
 from longca.bench.run.progress import Show, progress, watcher
 from longca.bench.run.runner import signals_restored
+from longca.compare.verdicts import PRACTICAL
 from longca.errors import Refused
 from longca.kernels import registry
 from longca.parallel import joining
 from longca.report.terminal import summary_parts
 from longca.results.export import as_rows
-from longca.results.ranking import PRACTICAL
 from longca.results.record import AT_FAULT, LevelName, Record, Status
 from longca.results.shown import Part, Shown
 from longca.results.summary import host_bound_note

@@ -20,6 +20,7 @@ from longca.bench.one_device import compiled_code
 from longca.bench.one_device import workers as one_device
 from longca.bench.one_device.in_process import InProcess
 from longca.bench.one_device.level import offered_by
+from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.workers import Start, Workers
 from longca.bench.plan.catalogue import make_catalogue
 from longca.bench.plan.cells import make_cells, plan
@@ -119,7 +120,7 @@ class Contender:
     jobs: list[Job]
 
 
-def contender(side: Side, suite: Suite, device: str, folder: Path, in_process: bool, **settings: Any) -> Contender:
+def contender(side: Side, suite: Suite, device: str, folder: Path, in_process: bool, settings: WorkerJob) -> Contender:
     """The jobs of a kernel, and its workers, which have these settings."""
     start: Start = InProcess if in_process else one_device.start_worker
     file = side.checked_out(folder)
@@ -134,7 +135,7 @@ def contender(side: Side, suite: Suite, device: str, folder: Path, in_process: b
     jobs = make_jobs(plan(make_cells(suite, catalogue.for_all_masks, device), device, catalogue.versions))
 
     def workers() -> Workers:
-        made = Workers(suite, catalogue, device, devices.model(device), folder.parent / "references", True, start=start, **settings)
+        made = Workers(suite, catalogue, device, devices.model(device), folder.parent / "references", True, settings, start=start)
         made.start(jobs)
         return made
 

@@ -25,8 +25,6 @@ from longca.simulate.answers import Simulation
 from longca.simulate.run import MODEL
 from longca.text import format_dims, format_heads
 
-WITHOUT = ("sources", "ms_range", "plan_ms", "joules")  # fields of a choice that a simulation does not have
-
 
 def simulated_answer(question: Question, progress: bool = True) -> tuple[Answer, list[Part]]:
     """The answer of the simulation, and its words: those of `longca simulate --best`."""
@@ -36,7 +34,7 @@ def simulated_answer(question: Question, progress: bool = True) -> tuple[Answer,
     if kept is None:
         simulation = run_simulation(request, lambda row: None)
         kept = {
-            "choices": [{name: value for name, value in vars(choice).items() if name not in WITHOUT} for choice in choices_of(simulation)],
+            "choices": [vars(choice) for choice in choices_of(simulation)],
             "packs": max((contest.packs for contest in simulation.contests), default=0),
             "seeds": sorted({result.cell.problem.seed for result in simulation.results}),
             "device": simulation.cluster.device,
@@ -46,8 +44,7 @@ def simulated_answer(question: Question, progress: bool = True) -> tuple[Answer,
         with suppress(OSError):  # a folder that cannot be written: simulated again the next time
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(msgspec.json.encode(kept))
-    lacking: dict[str, Any] = dict.fromkeys(WITHOUT) | {"sources": ()}
-    choices = tuple(Choice(**own | lacking | {"ms_over_masks": tuple(own["ms_over_masks"])}) for own in kept["choices"])
+    choices = tuple(Choice(**own | {"ms_over_masks": tuple(own["ms_over_masks"]), "sources": ()}) for own in kept["choices"])
     seeds = tuple(kept["seeds"]) if question.has_documents and not question.problem.documents else ()
     answer = Answer(question, kept["device"], kept["on_cpu"], seeds, kept["packs"], choices, None, (), (), None, ())
     return answer, [part if isinstance(part, str) else Table(**part) for part in kept["parts"]]
@@ -111,17 +108,11 @@ def choices_of(simulation: Simulation) -> list[Choice]:
                     tflops=entry.tflops,
                     ms=entry.total_ms / contest.packs,
                     ms_over_masks=(min(entry.times), max(entry.times)),
-                    ms_range=None,
                     memory_gib=entry.peak_bytes / GIB,
-                    plan_ms=None,
-                    joules=None,
                     against_best=contest.best.total_ms / entry.total_ms,
                     as_good=entry is not contest.best and entry.name in equals,
-                    noisy=False,
                     samples=contest.packs,
-                    older=False,
                     simulated=simulation.name,
-                    sources=(),
                 )
             )
     return choices

@@ -23,6 +23,7 @@ from longca.api.takes import takes
 from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
+from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
@@ -152,10 +153,8 @@ class VerifyPlan:
                 dumped.append(dump_failure(Path(self.request.dump), cell, level.catalogue.entries[cell.kernel].plugin, finding))
 
         def workers(cache: Path) -> Workers:
-            checking: dict[str, Any] = {"timed": False, "repeats": self.request.repeat, "all_rows": self.request.rows == "all"}
-            made = Workers(
-                level.suite, level.catalogue, level.device, "", cache, True, **checking, show_output=show_output, start=level.start
-            )
+            settings = WorkerJob(timed=False, repeats=self.request.repeat, all_rows=self.request.rows == "all")
+            made = Workers(level.suite, level.catalogue, level.device, "", cache, True, settings, show_output, level.start)
             made.say = say
             return made
 

@@ -33,6 +33,8 @@ EXAMPLES = (
 )
 SHOWN_LINES = 10  # of what a kernel prints in one job
 ADDRESS = re.compile(r"0x[0-9a-f]+")
+# frames of Python, of installed packages and of LongCA in a crash report, and its list of modules
+OTHERS = re.compile(rf'  File "({re.escape(str(Path(__file__).parents[1]))}|[^"]*/lib/python|<frozen)|Extension modules: ')
 KERNELS_HELP = "kernels to check, or all; default: all that run here, with all variants; with --plugin only those of the plugins"
 
 
@@ -198,8 +200,8 @@ def _signals_stop() -> Iterator[None]:
 
 
 class OutputPrinter:
-    """Prints the output of kernels: the first and the last lines, because a crash report begins with the line that crashed. Repeated output
-    is printed once: a forward that is tried alone crashes as it did with its backward."""
+    """Prints the output of kernels: the first and the last lines, because a crash report begins with the line that crashed, and the user's
+    frames. Repeated output is printed once: a forward that is tried alone crashes as it did with its backward."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
@@ -210,7 +212,7 @@ class OutputPrinter:
             return
         self._last[kernel] = without_addresses
         write_over("")
-        lines = [printable(line) for line in output.splitlines()]
+        lines = [printable(line) for line in output.splitlines() if not OTHERS.match(line)]
         if left_out := len(lines[SHOWN_LINES:]):
             half = SHOWN_LINES // 2
             lines[half:-half] = [f"({plural(left_out, 'line')} left out)"]

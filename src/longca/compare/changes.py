@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from longca.compare.verdicts import Cell, judge
-from longca.results.ranking import PRACTICAL
+from longca.compare.verdicts import PRACTICAL, Cell, judge
 from longca.results.reading import Results, by_work
 
 

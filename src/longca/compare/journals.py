@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from longca.compare import words
 from longca.compare.matching import differing_fields, match
-from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_too_noisy, judge
+from longca.compare.verdicts import PRACTICAL, REGRESSIONS, Cell, Verdict, is_skipped, is_too_noisy, judge
 from longca.errors import BadInput
-from longca.results.ranking import PRACTICAL
 from longca.results.ratio import CONFIDENCE
 from longca.results.reading import Results, identity_fields, read
 from longca.results.record import Environment, Record

@@ -11,6 +11,7 @@ from msgspec import Struct
 from longca.results.ratio import ENOUGH_SAMPLES, Ratio, ratio
 from longca.results.record import Record, Status, Times
 
+PRACTICAL = 0.03  # of a time: smaller changes between two journals do not matter, unless a threshold is given
 LOOSE = 0.02  # a median that its run did not know better than this is not compared
 FAR = 3.0  # times: a change by more is real even on a busy machine; two busy cores were seen to change times twofold
 APART = 2.0  # times: for such a change, four fifths of the samples of one run must also lie this far from those of the other

@@ -29,6 +29,13 @@ MPS = "nvidia-cuda-mps-control"
 BUFFER_BYTES = 1 << 20  # of a connection; with NCCL's default 8 ranks of 12 masks took 139 GiB
 MPS_START_S, MPS_END_S = 30.0, 10.0
 READY = b"longca-ready"  # a word that no message of the daemon has
+# By ending, the first command tells that the daemon listens; the guard lives as long as the shell does. If something kills the guard, and
+# the shell with it, what runs beside them ends the daemon.
+SCRIPT = f"""{MPS} -d || exit 1
+(while kill -0 $$; do sleep 1; done; echo quit -t 5 | {MPS}) > /dev/null 2>&1 &
+echo {READY.decode()}
+exec sleep 1000000000
+"""
 ASK = "import ctypes, sys; n = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n)); print(n.value)"
 
 
@@ -120,8 +127,7 @@ class MpsDaemon:
         # which GPUs a rank sees is its own matter: the daemon would number those that it sees anew
         without = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "CUDA_VISIBLE_DEVICES")}
         self._environment = without | _mps_environment(folder)
-        # in the background it tells, by ending, that it listens; its guard lives as long as the shell does
-        command = ["/bin/sh", "-c", f"{MPS} -d && echo {READY.decode()} && exec sleep 1000000000"]
+        command = ["/bin/sh", "-c", SCRIPT]
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", GUARD, "1", "0", *command],  # the guard itself needs no stdout
             stdin=subprocess.PIPE,

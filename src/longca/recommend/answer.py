@@ -47,9 +47,9 @@ class Source:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One way to compute the attention that was asked for, and the records it rests on."""
+    """One way to compute the attention that was asked for, and the records it rests on; a simulation has none."""
 
     name: str  # fa4:bands; on many GPUs usp 8x8 fa4:bands
     kernel: str
@@ -59,17 +59,17 @@ class Choice:
     tflops: float  # per GPU; of several masks all work over all time
     ms: float  # the mean over the masks
     ms_over_masks: tuple[float, float]  # the least and the most: documents of other seeds have more or fewer visible pairs
-    ms_range: tuple[float, float] | None  # of a nearest answer, where its error is known
+    ms_range: tuple[float, float] | None = None  # of a nearest answer, where its error is known
     memory_gib: float | None  # per GPU, inputs included; None: not counted
-    plan_ms: float | None  # of one plan, the median over the masks; `ms` holds its part where the question counts planning
-    joules: float | None  # of one call on one GPU, where it was measured
+    plan_ms: float | None = None  # of one plan, the median over the masks; `ms` holds its part where the question counts planning
+    joules: float | None = None  # of one call on one GPU, where it was measured
     against_best: float  # this speed over the best one's
     as_good: bool  # not the best, but within the noise of it, or so close that it does not matter
-    noisy: bool
+    noisy: bool = False
     samples: int  # of the record that has the fewest
-    older: bool  # a record is of an older version of the kernel's code
+    older: bool = False  # a record is of an older version of the kernel's code
     simulated: str | None  # the cluster it was simulated for
-    sources: tuple[Source, ...]  # of a nearest answer those of the nearest length
+    sources: tuple[Source, ...] = ()  # of a nearest answer those of the nearest length
 
     def command(self, seeds: Sequence[int]) -> str:
         """The command that measures it again: this variant, also where its record asked for the kernel's own choice."""
@@ -88,7 +88,7 @@ class Choice:
         return values | {"records": [source.to_json() for source in self.sources]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pair(Choice):
     """The forward of one kernel with the backward of another. `kernel` is `best`, which combines them; `against_best` is over 1."""
 

@@ -1,4 +1,4 @@
-"""The commands that measure or simulate what a question asks for, and that ask it again."""
+"""The commands that measure or simulate what a question asks for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from msgspec.structs import asdict
 
 from longca.masks.by_name import plugins_of
 from longca.recommend.question import Question
-from longca.results.metrics import GIB
 from longca.results.problem import Pass
-from longca.text import format_size, shape_options, shortest_memory
+from longca.text import format_size, shape_options
 
 FOLDER = "out/recommend"
 CLUSTER = "h100-ib"  # whose simulation is named to somebody who names none
@@ -46,17 +45,6 @@ def simulate_command(question: Question) -> str:
     words = ["longca", "simulate", "--best", "--cluster", question.cluster or CLUSTER, "--gpus", str(problem.ranks)]
     words += ["--seqlen", format_size(problem.seqlen), "--masks", problem.mask, *_shared(question)]
     return shlex.join([*words, *(["--passes", problem.pass_.value] if problem.pass_ is not Pass.BOTH else [])])
-
-
-def ask_command(question: Question) -> str:
-    """The command that asks the question of the records that these commands write."""
-    problem, memory_gib = question.problem, question.memory_gib
-    words = ["longca", "recommend", "--mask", problem.mask, "--seqlen", format_size(problem.seqlen), *_shared(question)]
-    words += ["--own-documents"] if question.own_documents else []
-    words += [*_plugins(question), "--pass", problem.pass_.value, *_option("gpus", problem.ranks if problem.ranks > 1 else None)]
-    words += [*_option("calls-per-plan", question.calls_per_plan)]
-    words += _option("memory", None if memory_gib is None else shortest_memory(round(memory_gib * GIB)))
-    return shlex.join([*words, *_option("device", question.device), *_option("cluster", question.cluster), "--results", FOLDER])
 
 
 def _shared(question: Question) -> list[str]:

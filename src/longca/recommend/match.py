@@ -31,7 +31,7 @@ from longca.results.tile_work import TileWork
 
 ANSWERED = frozenset({"mask", "pass_", "seed", "scale"})  # fields of a problem that do not tell records from a question about this mask
 DRAWING = frozenset({"documents", "distribution", "packing"})
-NOT_SCALED = frozenset({"ranks", "sharing", "cluster", "dtype", "source", "deterministic", "cudagraph", "device"})
+NOT_SCALED = frozenset({"ranks", "cluster", "dtype", "source", "deterministic", "cudagraph", "device"})
 OTHER_TERMS = frozenset({"softcap", "sinks"})  # in the scores
 WITHOUT_DOCUMENTS, WITH_DOCUMENTS = 0.1, 0.3  # of a predicted time: benchmarks/nearest_answers.py counts the times within
 ALMOST = 0.015  # doublings: models count the token itself in a window, so that w=127 is asked for beside w=128
@@ -58,7 +58,7 @@ class Near(NamedTuple):
 def near_records(question: Question, results: Results) -> list[Near]:
     """The records of this mask, or where no record has its name, those of the same pairs at this length (`causal & causal` is `causal`);
     those without differences answer the question."""
-    problem, records = question.problem, [record for record in results.records if not is_single_rank(record)]
+    problem, records = question.problem, [record for record in results.records if not answers_nothing(record)]
     own = [record for record in records if record.problem.mask == problem.mask]
     if not own:
         alike = [record for record in records if record.problem.seqlen == problem.seqlen]
@@ -88,9 +88,9 @@ def differences(question: Question, record: Record, other_device: str | None) ->
     return differing
 
 
-def is_single_rank(record: Record) -> bool:
-    """Whether it is a method's record on one rank, which is a baseline and answers no question."""
-    return record.level is LevelName.CP and record.problem.ranks == 1
+def answers_nothing(record: Record) -> bool:
+    """Whether it is a method's record on one rank, which is a baseline, or of ranks that share a GPU, as nobody trains."""
+    return record.level is LevelName.CP and (record.problem.ranks == 1 or record.problem.sharing is not None)
 
 
 def is_device(words: str, environment: Environment) -> bool:

@@ -21,7 +21,7 @@ from longca.kernels.base import Case, Kernel
 from longca.kernels.choice.candidates import candidates
 from longca.masks import AnyMask, Mask
 from longca.recommend.answer import NOT_COUNTED, TOO_LARGE, Answer, Choice, Pair, Source
-from longca.recommend.match import Nearest, case_of, is_device, is_single_rank, near_records, nearest, of_one_device, other_params
+from longca.recommend.match import Nearest, answers_nothing, case_of, is_device, near_records, nearest, of_one_device, other_params
 from longca.recommend.question import Question, input_gib
 from longca.results.files import results_file
 from longca.results.grouping import grouped
@@ -286,7 +286,7 @@ def _has(question: Question, field: str, value: Any) -> bool:
 def _questions(results: Results, scale: float) -> Iterator[Question]:
     """The questions that these records answer, of every pass."""
     for record in results.records:
-        if is_single_rank(record):
+        if answers_nothing(record):
             continue
         device, is_given = results.environment(record).name, record.problem.documents is not None
         params = tuple(other_params(record, {}).items())

@@ -13,7 +13,7 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.lengths import cut_note
 from longca.recommend.answer import Answer, Choice, ModelNote, Pair
-from longca.recommend.commands import ask_command, run_command, simulate_command
+from longca.recommend.commands import FOLDER, run_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
 from longca.results.grouping import grouped
@@ -26,6 +26,7 @@ from longca.simulate import cluster as clusters
 from longca.simulate.errors import trust_in
 from longca.text import format_dims, format_extras, format_heads, format_shape, format_size, format_tokens, plural
 
+AGAIN = f"then ask again with --results {FOLDER}"
 SHOWN = 3  # lines on the closest records
 FLAGS = {"heads_q": "heads", "heads_kv": "heads", "head_dim_v": "head_dim", "ranks": "gpus", "params": "set", "documents": "lengths"}
 
@@ -206,7 +207,7 @@ def _commands(answer: Answer) -> list[str]:
         lines.append(f"to measure it again: {again}")
     if command := answer.measure:
         many = f" on {question.problem.ranks} GPUs (under torchrun or srun on several nodes)" if question.problem.ranks > 1 else ""
-        lines += [f"to measure it{many}: {command}", f"then: {ask_command(question)}"]
+        lines += [f"to measure it{many}: {command}", AGAIN]
     if not answer.ways and not answer.out and (simulation := simulate_command(question)):
         lines.append(f"to simulate it without GPUs: {simulation}")
     return lines
@@ -215,7 +216,7 @@ def _commands(answer: Answer) -> list[str]:
 def simulated(answer: Answer, parts: Sequence[Part]) -> list[Part]:
     """The words of the simulation, and how to measure it."""
     question = replace(answer.question, cluster=None)
-    return [*parts, f"to measure it on {question.problem.ranks} GPUs: {run_command(question)}", f"then: {ask_command(question)}"]
+    return [*parts, f"to measure it on {question.problem.ranks} GPUs: {run_command(question)}", AGAIN]
 
 
 def _installing(ways: Iterable[Choice]) -> list[str]:

@@ -19,7 +19,7 @@ from longca.results.ratio import CONFIDENCE, REPEATS
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
 from longca.results.reproduce import command
-from longca.results.shares import counted, is_wrong, worst_error
+from longca.results.shares import worst_error
 from longca.results.statuses import explaining, why
 from longca.results.summary import counts
 from longca.results.tables import (
@@ -29,7 +29,6 @@ from longca.results.tables import (
     code_block,
     escape_markdown,
     format_figure,
-    format_share,
     markdown_section,
     speed_unit,
 )
@@ -131,37 +130,6 @@ def _by_panel(title: str, rows: Sequence[Row], lines: Sequence[str], cell: Calla
     return Table(title, ["mask", *lines], [[panel, *(cell(cells.get((panel, line), [])) for line in lines)] for panel in panels])
 
 
-def _shares(title: str, groups: Groups) -> Table:
-    """At the longest length at which anything was timed. A kernel that is wrong at any length has no share."""
-    rows, lines = groups.rows, timed_lines(groups.rows)
-    known = any(row.record.timed.mfu for row in rows if row.record.timed)
-    everywhere = grouped(rows, lambda row: (row.panel, row.line))
-    cells = []
-    for panel, own in grouped(groups.every, lambda group: group.first.panel).items():
-        seqlen = max(group.contest.seqlen for group in [group for group in own if group.ranking.best] or own)
-        here = {line: group for group in own if group.contest.seqlen == seqlen for line in group.measured}
-        texts = [
-            why(all_rows) if is_wrong(all_rows := everywhere.get((panel, line), [])) else _share(line, here.get(line), known)
-            for line in lines
-        ]
-        cells.append([f"{panel}, {format_size(seqlen)}", *texts])
-    of = "the device's peak" if known else "the fastest kernel's speed"
-    seeds = "; of several seeds all work over all time" if len({row.record.problem.seed for row in rows}) > 1 else ""
-    return Table(f"{title} (share of {of} at the longest length{seeds})", ["mask", *lines], cells)
-
-
-def _share(line: str, group: Group | None, of_peak: bool) -> str:
-    """The share of one kernel, why it has none, or the simpler mask that shows the same."""
-    if group is None:
-        return why([])
-    ranking = group.ranking
-    own = ranking.compared.get(line)
-    if own is None:
-        return why(group.measured[line])
-    share = own.whole.mfu if of_peak else own.tflops / (ranking.standings[0].tflops if ranking.best else own.tflops)
-    return f"= {group.same}" if group.same or share is None else format_share(share)
-
-
 def _accuracy(title: str, groups: Groups) -> Table:
     rows = groups.rows
     lines = sorted({row.line for row in rows if row.record.status in (Status.OK, Status.WRONG)})
@@ -169,8 +137,8 @@ def _accuracy(title: str, groups: Groups) -> Table:
 
 
 def _error(rows: list[Row]) -> str:
-    wrong = [row for row in rows if is_wrong([row])]
-    worst = worst_error(wrong or counted(rows))
+    wrong = [row for row in rows if row.record.status is Status.WRONG]
+    worst = worst_error(wrong or [row for row in rows if row.same is None])  # a kernel that can do only the simpler mask runs there too
     if wrong and (worst is None or worst.share <= 1):  # no tensor was off: it changed its inputs, or gave something else the second time
         record = wrong[0].record
         return f"wrong: {' '.join(record.reason.split()) or 'no reason is known'} ({format_size(record.problem.seqlen)})"
@@ -209,4 +177,4 @@ def _typical(values: Iterable[float | None]) -> str:
     return f"{format_figure(median(known))}, {format_figure(max(known))}" if known else ""
 
 
-SECTIONS = {"Share of peak": _shares, "Accuracy": _accuracy, "Memory": _memory, "Preparing": _preparing}
+SECTIONS = {"Accuracy": _accuracy, "Memory": _memory, "Preparing": _preparing}

@@ -18,7 +18,7 @@ from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.problem import Pass
 from longca.results.ranking import Entry, Ranking
-from longca.results.shares import common_length, worst_error
+from longca.results.shares import worst_error
 from longca.results.statuses import Coverage, coverage
 
 NONE = -1  # where a cell has no such record
@@ -159,9 +159,11 @@ def panels_of(frame: Frame, rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 def start_of(frame: Frame, rows: Sequence[Row]) -> float | None:
     """The place at which tables begin: on the axis of tokens the longest length that the most masks have, else the last place."""
-    if frame.axis == "seqlen":
-        return common_length(rows)
-    return max((frame.place(row)[1] for row in rows if row.record.ok), default=None)
+    panels: dict[float, set[str]] = {}
+    for row in rows:
+        if row.record.ok:
+            panels.setdefault(frame.place(row)[1], set()).add(row.panel)
+    return max(panels, key=lambda x: (len(panels[x]) if frame.axis == "seqlen" else 0, x), default=None)
 
 
 def peak_of(rows: Iterable[Row]) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from longca import masks
-from longca.errors import BadInput, Unavailable
+from longca.errors import Unavailable
 from longca.results.groups import Groups, groups_of
 from longca.results.metrics import tokens_s
 from longca.results.problem import TENSORS
@@ -145,15 +145,12 @@ def speed_tables(groups: Groups) -> list[Table]:
 WRITERS: dict[str, Callable[[Results], str]] = {"csv": to_csv, "md": to_markdown}
 
 
-def write_parquet(results: Results, path: str) -> None:
+def write_parquet(results: Results, path: Path) -> None:
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise Unavailable("writing Parquet needs pyarrow; pip install pyarrow, or use --csv.") from error
     samples = [record.timed.samples if record.timed else None for record in results.records]
     table = arrow.Table.from_pydict(columns(results) | {"samples": samples})
-    try:
-        with Path(path).open("wb") as file:  # an error of Python's own is one sentence
-            parquet.write_table(table, file)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}; give another file.") from error
+    with path.open("wb") as file:  # an error of Python's own has words of its own
+        parquet.write_table(table, file)

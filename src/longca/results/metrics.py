@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from longca.kernels.base import BYTES, Case
 from longca.masks import AnyMask
@@ -21,6 +22,13 @@ PEAK_MHZ = {"H200": 1830.0, "H100": 1830.0, "H800": 1830.0, "A100": 1410.0, "A80
 SETTLED_MHZ = {"H200": 1410.0}
 # memory bandwidth by datasheet, TB/s; of several models of a name the fastest
 PEAK_TB_S = {"H200": 4.8, "H100": 3.35, "H100 NVL": 3.94, "H800": 3.35, "H20": 4.0, "A100": 2.04, "A800": 2.04, "B200": 8.0, "L40S": 0.864}
+
+
+class ReferenceClock(NamedTuple):
+    """The SM clock that times of a device are given for, and the clock from which on its power does not limit it."""
+
+    at_mhz: float
+    most_mhz: float
 
 
 def imbalance(work: Sequence[float]) -> float:
@@ -72,9 +80,10 @@ def peak(device: str, dtype: str = "bf16", mhz: float | None = None) -> float | 
     return bf16 * (1.0 if dtype in ("bf16", "fp16") else 0.5) * (mhz / peak_mhz if mhz and peak_mhz else 1.0)
 
 
-def settled_mhz(device: str) -> float | None:
-    """The SM clock that times of the device are given for; None where it is not known, and times stay as measured."""
-    return _of_device(SETTLED_MHZ, device)
+def reference_clock(device: str) -> ReferenceClock | None:
+    """None where it is not known; times of the device stay as measured."""
+    at_mhz, most_mhz = _of_device(SETTLED_MHZ, device), _of_device(PEAK_MHZ, device)
+    return ReferenceClock(at_mhz, most_mhz) if at_mhz and most_mhz else None
 
 
 @cache

@@ -25,7 +25,6 @@ from longca.results.ratio import ENOUGH_SAMPLES, as_fast
 from longca.results.record import Record
 from longca.results.versions import is_older
 
-PRACTICAL = 0.03  # of a time: smaller changes between two journals do not matter, unless a threshold is given
 SETTLED_S = 0.1  # of load, after which an H200 is nearly always within 2.5 % of its final clock (results/h200/README.md)
 NOT_MEASURED, FEWER_MASKS = "not measured", "fewer masks"
 
@@ -299,10 +298,6 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Entry]:
     compared = [Entry(entry.line, {digest: entry.figures[digest] for digest in digests}) for entry in having]
     compared.sort(key=lambda entry: (-entry.tflops, _complexity(entry.records[0].method), entry.line))
     best = compared[0].whole
-    last = max(
-        place for place, entry in enumerate(compared) if as_fast(entry.whole.samples, best.samples)
-    )  # whoever is faster is equal, too
     return [
-        Entry(entry.line, entry.figures, against_best=entry.tflops / best.tflops, equal=place <= last)
-        for place, entry in enumerate(compared)
+        Entry(own.line, own.figures, None, None, own.tflops / best.tflops, as_fast(own.whole.samples, best.samples)) for own in compared
     ]

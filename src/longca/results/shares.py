@@ -1,4 +1,4 @@
-"""Which rows count in figures and tables, and errors as shares of the tolerance."""
+"""Errors as shares of the tolerance."""
 
 from __future__ import annotations
 
@@ -16,24 +16,6 @@ class WorstError(NamedTuple):
     share: float
     tensor: str
     row: Row
-
-
-def is_wrong(rows: Iterable[Row]) -> bool:
-    return any(row.record.status is Status.WRONG for row in rows)
-
-
-def counted(rows: Iterable[Row]) -> list[Row]:
-    """Rows without those where the mask shows the same as a simpler one: a kernel that can do only the simpler mask runs there too."""
-    return [row for row in rows if row.same is None or row.record.status is Status.WRONG]
-
-
-def common_length(rows: Iterable[Row]) -> int | None:
-    """The longest of the lengths at which the most masks have a time."""
-    panels: dict[int, set[str]] = {}
-    for row in rows:
-        if row.record.ok:
-            panels.setdefault(row.record.problem.seqlen, set()).add(row.panel)
-    return max(panels, key=lambda seqlen: (len(panels[seqlen]), seqlen), default=None)
 
 
 def worst_error(rows: Iterable[Row]) -> WorstError | None:

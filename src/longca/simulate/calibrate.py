@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
@@ -23,6 +23,7 @@ from longca.results.record import Record
 from longca.simulate.against import measured, recorded
 from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import backward_bytes
+from longca.simulate.fit_programs import fit_programs
 from longca.simulate.predict import predict
 
 POINT_TO_POINT = "p2p"
@@ -41,15 +42,23 @@ class Fit(NamedTuple):
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
     """Returns the cluster with constants fitted to the folder's measurements; all others stay. Without `kernel`, compute is fitted to the
-    fastest kernel of each mask and shape. A method that sends nothing counts as its kernel, as every rank runs it by itself. Links are
-    fitted to transfers point to point only, because the simulation itself shares links in collectives. Where ranks share cores, `cores` is
-    fitted to records of methods on the fewest ranks."""
+    fastest kernel of each mask and shape. A method that sends nothing counts as its kernel, as every rank runs it by itself. If there are
+    records of methods alone, compute is fitted to their times without transfers, unless ranks share cores. Links are fitted to transfers
+    point to point only, because the simulation itself shares links in collectives. Where ranks share cores, `cores` is fitted to records
+    of methods on the fewest ranks."""
     if not folder.exists():
         raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
     results = _results(folder)
     if results is not None:
         compute, fits = _compute(results, cluster.compute, kernel)
+        if not (fits or kernel or cluster.cores) and (fitted := fit_programs(results, compute, FEWEST)) is not None:
+            compute = fitted.compute
+            fits = [
+                Fit(f"compute.{name}", value, fitted.measurements, fitted.error)
+                for name, value in asdict(compute).items()
+                if value != getattr(cluster.compute, name)
+            ]
         cluster = replace(cluster, compute=compute)
     transfers = read_transfers(folder / TRANSFERS) if (folder / TRANSFERS).exists() else []
     pairs = [transfer for transfer in transfers if transfer.op == POINT_TO_POINT]

@@ -1,5 +1,5 @@
 """How far measured times were from predictions, by cluster, method, kind of mask, GPUs and tokens per GPU. `errors.json` holds what
-`benchmarks/simulate_errors.py` compared: published figures of clusters, and gloo ranks on the cores of one machine."""
+`benchmarks/simulate_errors.py` compared: published figures of clusters, NCCL ranks that share a GPU, and gloo ranks."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def _is_default(split: Split, problem: Problem, cluster: Cluster) -> bool:
 
 
 def usual(name: str, cluster: Cluster, kind: str) -> Spread:
-    """The spread over all methods of this cluster, or of all GPU clusters where it was never compared: what to expect of others."""
+    """The spread over all methods of this cluster, or where it was never compared, of all clusters of whole GPUs."""
     ledger = ledger_of(name, cluster)
-    rows = ledger.rows if ledger else [row for own, other in ledgers().items() if not own.startswith("cpu") for row in other.rows]
+    rows = ledger.rows if ledger else [row for own, other in ledgers().items() if own.endswith("-ib") for row in other.rows]
     same = [row for row in rows if row.kind == kind] or rows
     return spread_of(error for row in same for error in row.errors)
 

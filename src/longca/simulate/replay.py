@@ -4,7 +4,8 @@ The rule of streams:
 * Compute of a rank is one stream: attention and operations on memory run one after the other, each not before the host has issued it.
 * The host of a rank issues events in order and pays `host_us` for each operation, post and wait. It runs ahead of the stream.
 * What a program does `beside` attention (relays) has a stream of its own, whose copies cost time there and none of the first.
-* A post starts when all compute that was issued before it is done, and when the posts before it on its channel have ended on this rank.
+* A post starts when all compute that was issued before it on its stream is done, and when the posts that the host issued before it on
+  its channel have ended on this rank, whichever stream they are of.
 * A message flows when both ends have started its post, one latency later. Messages of one channel between two ranks keep their order.
 * A collective that runs as a ring starts when all its members have started it, and ends for all of them together.
 * Where ranks share cores (`cores`), compute is a flow over the cores of its node of which one rank takes one at most, and the host waits
@@ -207,7 +208,8 @@ class Replay:
         rank = self.ranks[number]
         rank.host += self.host_s * (event.calls if event.kind == "memory" else 1)
         if event.kind == "post":
-            rank.posts[event.number] = Post(number, event, float("inf"))
+            post = rank.posts[event.number] = Post(number, event, float("inf"))
+            rank.channels.setdefault(event.channel, deque()).append(post)
         rank.beside.append((event, rank.host))
         if rank.side_waits_for is None:
             self._advance_beside(number)
@@ -226,7 +228,6 @@ class Replay:
             elif event.kind == "post":
                 post = rank.posts[event.number]
                 post.ready = post.active = post.flowing = rank.side_stream
-                rank.channels.setdefault(event.channel, deque()).append(post)
                 self._push(post.ready, post)
             else:
                 rank.side_stream += memory_s(event.bytes, event.calls, self.cluster.compute) * self.slowness[number]

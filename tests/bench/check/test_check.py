@@ -52,39 +52,6 @@ class Broken(Attention):
         return self.inner.backward(dout, q, k, v, out, lse)
 
 
-class WrongGroups(Broken):
-    def forward(self, q, k, v):
-        return self.inner.forward(q, k.flip(1), v.flip(1))
-
-
-class NoScale(Broken):
-    def forward(self, q, k, v):
-        return self.inner.forward(q * self.case.head_dim**0.5, k, v)
-
-
-class LogTwo(Broken):
-    def forward(self, q, k, v):
-        out, lse = self.inner.forward(q, k, v)
-        return out, lse / torch.log(torch.tensor(2.0))
-
-
-class MissingQueryBlock(Broken):
-    def backward(self, dout, q, k, v, out, lse):
-        dq, _, dv = self.inner.backward(dout, q, k, v, out, lse)
-        dout = dout.clone()
-        dout[128:192] = 0
-        return dq, self.inner.backward(dout, q, k, v, out, lse)[1], dv
-
-
-class Stale(Broken):
-    """Returns what it computed in its first call."""
-
-    def forward(self, q, k, v):
-        if not hasattr(self, "first"):
-            self.first = self.inner.forward(q, k, v)
-        return self.first
-
-
 class ChangesQ(Broken):
     def forward(self, q, k, v):
         result = self.inner.forward(q, k, v)
@@ -99,25 +66,10 @@ class SwapsRowsOfK(Broken):
         return result
 
 
-class NeverWrites(Broken):
-    def forward(self, q, k, v):
-        out, lse = self.inner.forward(q, k, v)
-        fresh = torch.empty_like(out)
-        fresh[:-5] = out[:-5]
-        fresh[-5:] = torch.nan
-        return fresh, lse
-
-
 class LeaksIntoSilentRows(Broken):
     def backward(self, dout, q, k, v, out, lse):
         dq, dk, dv = self.inner.backward(dout, q, k, v, out, lse)
         return dq + 1e-6, dk, dv
-
-
-class WrongShape(Broken):
-    def forward(self, q, k, v):
-        out, lse = self.inner.forward(q, k, v)
-        return out.transpose(0, 1), lse
 
 
 def returning(forward: Callable[..., object] | None = None, backward: Callable[..., object] | None = None) -> type[Broken]:
@@ -160,16 +112,9 @@ def test_what_is_returned_in_another_form_is_said(sentence: str) -> None:
 
 
 BROKEN: dict[type[Broken], str] = {
-    WrongGroups: "out",
-    NoScale: "out",
-    LogTwo: "lse",
-    MissingQueryBlock: "dk",
-    Stale: "out",
     ChangesQ: "changes its input q",
     SwapsRowsOfK: "changes its input k",
-    NeverWrites: "NaN",
     LeaksIntoSilentRows: "dq is not 0",
-    WrongShape: "shape",
 }
 
 
@@ -182,12 +127,6 @@ def test_a_broken_kernel_is_caught(broken: type[Broken], dtype: str) -> None:
     assert BROKEN[broken] in verdict.reason
 
 
-def dropped_last_tile(mask: Mask) -> Mask:
-    """What a kernel sees that forgets the last, partial tile of keys."""
-    kept = mask.seqlen_k // 64 * 64
-    return Mask.of(mask.seqlen_q, mask.seqlen_k, mask.cols([(0, kept)]).table)
-
-
 def wrong_corner(rows: int, keys: int) -> tuple[Mask, Mask]:
     """Causal aligned at the last query and key, and the same at the first."""
     right = Mask.of(rows, keys, [(0, rows, 0, 0, keys - rows + 1, 1)])
@@ -195,11 +134,8 @@ def wrong_corner(rows: int, keys: int) -> tuple[Mask, Mask]:
 
 
 WRONG_MASKS: dict[str, Callable[[], tuple[Mask, Mask]]] = {
-    "window one too short": lambda: (masks.sliding_window(S, w=40), masks.sliding_window(S, w=39)),
     "window one too long": lambda: (masks.sliding_window_causal(S, w=40), masks.sliding_window_causal(S, w=41)),
-    "document boundary": lambda: (masks.full_document(S, documents=[100, 233]), masks.full_document(S, documents=[101, 232])),
     "prefix": lambda: (masks.prefix_lm_causal(S, p=50), masks.prefix_lm_causal(S, p=51)),
-    "last tile dropped": lambda: (masks.full(S), dropped_last_tile(masks.full(S))),
     "causal at the wrong corner": lambda: wrong_corner(100, S),
 }
 

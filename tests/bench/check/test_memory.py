@@ -187,7 +187,7 @@ def test_the_inputs_of_a_data_set_live_until_those_of_the_next_are_made() -> Non
         return inputs
 
     subject = checks.KernelSubject(kernel, kernel.prepare(mask, case), case)
-    checks.check(subject, case, inputs_of, lambda tensors, data_set, verdict: None)
+    checks.SubjectCheck(subject, case, inputs_of, lambda tensors, data_set, verdict: None).run()
     assert alive == [[], [True]]
     assert len(DATA_SETS) == 2
 
@@ -206,7 +206,7 @@ def test_where_there_is_no_memory_for_the_inputs_of_both_data_sets_there_is_for_
 
     subject = checks.KernelSubject(kernel, kernel.prepare(mask, case), case)
     compared = list[str]()
-    checks.check(subject, case, inputs_of, lambda tensors, data_set, verdict: compared.append(data_set))
+    checks.SubjectCheck(subject, case, inputs_of, lambda tensors, data_set, verdict: compared.append(data_set)).run()
     assert compared == [*DATA_SETS]
 
 
@@ -218,6 +218,7 @@ def test_a_reference_takes_its_inputs_itself_and_fp64_numbers_of_one_head() -> N
     assert (peak.bytes - bytes_of(made)) / UNIT < 0.5 + 0.75
 
 
+@pytest.mark.slow
 def test_a_timed_cell_takes_no_more_than_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(discovery._plugins, "quiet", QuietKernel)
     monkeypatch.setattr(checks, "_nan", OneEach().made)
@@ -226,6 +227,7 @@ def test_a_timed_cell_takes_no_more_than_its_check(monkeypatch: pytest.MonkeyPat
     cells = [make_cell(**cell, head_dim_v=SIZE_V, dtype="bf16", pass_=pass_) for pass_ in Pass]
     session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
     session.configure(job)
+    session.tried = {("quiet", True): None}
     with peak_of("cpu") as peak:
         outcomes = [reply.outcome for reply in one_job.run(job, session) if isinstance(reply, Answer)]
     assert [outcome.status for outcome in outcomes] == [Status.OK] * len(Pass), outcomes

@@ -117,13 +117,13 @@ def by_run(name: str, found: Found) -> str:
     return wrong[0].reason if wrong else ""
 
 
-def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str, grad: bool = True) -> dict[Pass, Outcome]:
-    """The outcomes of a job with a causal mask; without `grad`, of a forward alone."""
+def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str, grad: bool = True, trial: bool = False) -> dict[Pass, Outcome]:
+    """The outcomes of a job with a causal mask; without `grad`, of a forward alone; with the `trial` before the first time."""
     shape = dict(seqlen=mask.seqlen_q, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype=dtype)
     cells = [make_cell(kernel=name, mask="causal", pass_=pass_, grad=grad, **shape) for pass_ in passes]
     session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
     session.configure(job)
-    session.tried = {(name, grad): None}  # the timed calls are what is tested
+    session.tried = {} if trial else {(name, grad): None}
     try:
         return {reply.pass_: reply.outcome for reply in one_job.run(job, session) if isinstance(reply, Answer)}
     except CellFailed as failed:  # before the clock
@@ -153,6 +153,13 @@ def test_a_wrong_kernel_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_verify_finds_what_later_calls_in_the_same_memory_show(name: str) -> None:
     load(name)
     assert "off by" in by_trial(name, WRONG[name]._replace(by=TrialName.LATER))
+
+
+def test_a_run_makes_this_trial_before_the_first_time() -> None:
+    load("right_at_first")
+    outcomes = timed("right_at_first", masks.causal(200), (Pass.FWD, Pass.BWD), "fp32", trial=True)
+    assert {outcome.status for outcome in outcomes.values()} == {Status.WRONG}
+    assert outcomes[Pass.FWD].reason.startswith("in a trial of 256 tokens: ")
 
 
 def test_a_race_shows_in_the_timed_calls_too() -> None:

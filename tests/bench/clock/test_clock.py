@@ -18,7 +18,7 @@ class FakeTimer:
     """Samples from a list; every sample takes its own time."""
 
     def __init__(self, times: Iterator[float], late: bool = False) -> None:
-        self.times, self.late, self.time, self.at_mhz = times, late, 0.0, None
+        self.times, self.late, self.time = times, late, 0.0
 
     def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
         for ms in self.times:

@@ -11,6 +11,7 @@ import pytest
 from longca.bench.clock import timers
 from longca.bench.clock.clock import Timing, measure
 from longca.bench.clock.timers import LOAD_MS, LONGEST_LOAD_MS, CudaTimer
+from longca.results.metrics import ReferenceClock
 from longca.results.settings import ClockSettings
 
 FLUSH_MS = 0.06
@@ -80,15 +81,15 @@ def time_it(
     call: Callable[[], None],
     settings: ClockSettings,
     align: Callable[[], None] = timers._alone,
-    at_mhz: float | None = None,
+    reference: ReferenceClock | None = None,
     before: Callable[[], None] = timers._alone,
 ) -> Timing:
     timer = CudaTimer.__new__(CudaTimer)
-    timer._cuda, timer._align, timer.at_mhz = gpu, align, at_mhz
+    timer._cuda, timer._align = gpu, align
     timer._load = gpu  # type: ignore[assignment]
     timer._clock = SimpleNamespace(begin=lambda: gpu.work(0, "begin"), end=lambda: gpu.work(0, "end"), mhz=gpu.mhz)  # type: ignore[assignment]
     timer._flush = SimpleNamespace(zero_=lambda: gpu.work(FLUSH_MS, "flush"))  # type: ignore[assignment]
-    return measure(call, timer, settings, before=before)
+    return measure(call, timer, settings, before=before, reference=reference)
 
 
 @pytest.mark.parametrize("ms", [0.02, 0.5, 6.5, 200.0])
@@ -110,14 +111,17 @@ def test_every_sample_is_taken_from_the_same_state(gpu: FakeGpu) -> None:
 def test_times_are_given_for_one_clock_whatever_the_device_does(gpu: FakeGpu) -> None:
     """4.5 million cycles, at 1,500 and at 1,125 MHz: 3 or 4 ms. At 1,000 MHz they would take 4.5 ms."""
     gpu.clocks, cycles = cycle([1500.0, 1125.0]), cycle([3.0, 4.0])
-    timing = time_it(gpu, lambda: gpu.work(next(cycles)), ClockSettings(), at_mhz=1000.0)
+    timing = time_it(gpu, lambda: gpu.work(next(cycles)), ClockSettings(), reference=ReferenceClock(1000.0, 1800.0))
     assert set(timing.samples) == {4.5}
     assert (timing.stop, timing.at_mhz, set(timing.clocks)) == ("target", 1000.0, {1500.0, 1125.0})
 
 
-def test_without_such_a_clock_times_stay_as_measured(gpu: FakeGpu) -> None:
-    timing = time_it(gpu, lambda: gpu.work(3.0), ClockSettings())
-    assert (set(timing.samples), timing.at_mhz, timing.clock_mhz) == ({3.0}, None, 1500.0)
+@pytest.mark.parametrize(("mhz", "reference"), [(1500.0, None), (1900.0, ReferenceClock(1000.0, 1800.0))])
+def test_without_such_a_clock_and_far_above_it_times_stay_as_measured(gpu: FakeGpu, mhz: float, reference: ReferenceClock | None) -> None:
+    """A device that its power does not limit runs at its highest clock, and memory may bound the kernel."""
+    gpu.clocks = repeat(mhz)
+    timing = time_it(gpu, lambda: gpu.work(3.0), ClockSettings(), reference=reference)
+    assert (set(timing.samples), timing.at_mhz, timing.clock_mhz) == ({3.0}, None, mhz)
 
 
 @pytest.mark.parametrize("host_ms", [9.0, 30.0, 70.0])

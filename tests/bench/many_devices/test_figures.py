@@ -48,8 +48,6 @@ ONE_TOKEN = Inputs(*[torch.zeros(1, 1, 1)] * 4)
 class UnevenTimer:
     """In iteration n rank r takes 1 + (r + n) % 3 ms; rank 1 is always late; clocks of ranks differ by an hour. The MHz tell the time."""
 
-    at_mhz = None
-
     def __init__(self, rank: int) -> None:
         self.rank, self.taken = rank, 0
 

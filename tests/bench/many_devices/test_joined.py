@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import longca
 from bench.many_devices.conftest import records_of
+from longca.processes.child import search_path
 from longca.results.record import Status
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 QUICK = [*SHAPE, "--budget", "0.02"]
+ON_ONE_GPU = [*SHAPE[:-1], "cuda", "--ranks-per-gpu", "2", "--kernels", "torch:chunked", "--budget", "0.02"]
 PATIENCE = 100  # seconds, of which none of these tests needs many
 
 
@@ -26,7 +27,7 @@ class Started:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        shared |= {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path(longca.__file__).parents[1])}
+        shared |= {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(search_path())}
         self.words = [folder / f"rank{rank}.words" for rank in ranks]
         self.ranks = []
         for rank, words in zip(ranks, self.words, strict=True):
@@ -80,10 +81,11 @@ def test_a_signal_in_the_middle_of_a_job_ends_all_ranks(name: str, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_cell_that_fails_on_one_rank_costs_that_cell_alone(tmp_path: Path, plugins: Path) -> None:
+@pytest.mark.parametrize("quick", [QUICK, pytest.param(ON_ONE_GPU, marks=pytest.mark.gpu)], ids=["gloo", "nccl"])
+def test_a_cell_that_fails_on_one_rank_costs_that_cell_alone(tmp_path: Path, plugins: Path, quick: list[str]) -> None:
     """The other rank waits for it in a transfer; both make new communicators for the next cell."""
     fragile = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "fails_backward,plain_ring"]
-    ended = Started(tmp_path, [*fragile, *QUICK, "--out", str(tmp_path / "out")]).ended()
+    ended = Started(tmp_path, [*fragile, *quick, "--out", str(tmp_path / "out")]).ended()
     assert [code for code, _ in ended] == [0, 0], ended
     found = records_of(tmp_path / "out")
     assert {name: record.status for name, record in found.items()} == {

@@ -98,7 +98,7 @@ def test_the_call_that_shows_the_memory_warms_up_as_far_as_it_loads_the_device(s
     """A host that compiles in it lets the device rest."""
     session.start_device("cpu")
     cuda, calls = FakeCuda(), list[None]()
-    session._cuda, session.clock = cuda, ClockSettings(warmup_s=0.02, least=3, most=3)
+    session._cuda, session.clock = cuda, ClockSettings(warmup_s=0.02, least=6, target=1.0)
 
     def call() -> None:
         calls.append(time.sleep(0.03))

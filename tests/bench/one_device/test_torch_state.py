@@ -61,7 +61,7 @@ def test_a_reference_that_others_read_too_is_made_with_the_usual_settings(monkey
     session.start_device("cpu")
     torch.set_default_dtype(torch.float16)
     seen = []
-    monkeypatch.setattr(ReferenceStore, "get", lambda *given: seen.append(torch.get_default_dtype()))
+    monkeypatch.setattr(ReferenceStore, "get", lambda *given, **more: seen.append(torch.get_default_dtype()))
     session.reference(masks.causal(8), Case(8, 8, 2, 1, 8, 8), 0)
     assert (seen, torch.get_default_dtype()) == ([torch.float32], torch.float16)
     session.end_job()

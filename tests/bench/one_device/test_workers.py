@@ -51,7 +51,7 @@ def test_a_forward_that_a_kernel_refuses_alone_is_not_timed(run_here: Callable[.
 def test_a_worker_that_is_still_starting_can_be_released(tmp_path: Path) -> None:
     """A resumed run may skip all jobs of its first problem."""
     jobs = make_jobs(plan(make_cells(SUITE, ["torch"], "cpu"), "a CPU", {"torch": {}}))
-    workers = Workers(SUITE, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, full=False, timed=False)
+    workers = Workers(SUITE, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, full=False)
     try:
         workers.start(jobs)
         workers.release(jobs[0])

@@ -20,9 +20,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -99,49 +99,23 @@ def _nothing(*_: object) -> None:
     """Does nothing."""
 
 
-def check_kernel(
-    kernel: Kernel,
-    attention: Attention,
-    case: Case,
-    reference: Reference,
-    seed: int = 0,
-    ran: Callable[[], None] = _nothing,
-    repeats: int = 1,
-    tell_wrong: TellWrong = _nothing,
-) -> Verdict:
-    """Runs a prepared kernel on both data sets, each as often as `repeats` says, and compares; `ran` is called after each run: when it has
-    run once, nothing is left to compile."""
-    subject, needs_lse = KernelSubject(kernel, attention, case), kernel.gives_lse
-    return check_subject(subject, kernel, case, reference, seed, needs_lse=needs_lse, repeats=repeats, ran=ran, tell_wrong=tell_wrong)
+def check_kernel(kernel: Kernel, attention: Attention, case: Case, reference: Reference, seed: int = 0, **settings: Any) -> Verdict:
+    """The verdict on a prepared kernel; `settings` are those of a `SubjectCheck`."""
+    return check_subject(KernelSubject(kernel, attention, case), kernel, case, reference, seed, needs_lse=kernel.gives_lse, **settings)
 
 
-def check_subject(
-    subject: Subject,
-    kernel: Kernel,
-    case: Case,
-    reference: Reference,
-    seed: int,
-    *,
-    needs_lse: bool = False,
-    repeats: int = 1,
-    ran: Callable[[], None] = _nothing,
-    tell_wrong: TellWrong = _nothing,
-) -> Verdict:
-    """Checks what calls a kernel on one device; where it is wrong, it is called again on the same data, and `tell_wrong` gets the verdict
-    so far before that."""
-    return check(
+def check_subject(subject: Subject, kernel: Kernel, case: Case, reference: Reference, seed: int, **settings: Any) -> Verdict:
+    """The verdict on what calls a kernel on one device; where it is wrong, it is called again on the same data."""
+    return SubjectCheck(
         subject,
         case,
         lambda data_set: data(case, reference.sampled, data_set, seed, kernel.layout),
         lambda tensors, data_set, verdict: compare(tensors, reference, data_set, case, verdict),
         lambda data_set, first, second: differ(first, second, reference, data_set, case),
         partial(_diagnosis, reference, case),
-        needs_lse=needs_lse,
-        repeats=repeats,
-        ran=ran,
-        tell_wrong=tell_wrong,
         own_buffer=kernel.returns_own_buffer,
-    )
+        **settings,
+    ).run()
 
 
 def _diagnosis(reference: Reference, case: Case, tensors: Tensors, inputs: Inputs, data_set: str, verdict: Verdict) -> Diagnosis | None:
@@ -157,75 +131,61 @@ def _diagnosis(reference: Reference, case: Case, tensors: Tensors, inputs: Input
         return None
 
 
-def check(
-    subject: Subject,
-    case: Case,
-    inputs_of: Callable[[str], Inputs],
-    compare_with: Callable[[Tensors, str, Verdict], None],
-    differ_on: DifferOn | None = None,
-    diagnose_wrong: Diagnose | None = None,
-    *,
-    needs_lse: bool = False,
-    lse_shape: tuple[int, ...] | None = None,
-    repeats: int = 1,
-    ran: Callable[[], None] = _nothing,
-    tell_wrong: TellWrong = _nothing,
-    own_buffer: bool = False,
-) -> Verdict:
-    """Runs the subject on both data sets, `repeats` times each, and compares.
+@dataclass
+class SubjectCheck:
+    """Calls a subject on both data sets and compares.
 
     A subject that is wrong is called again where `differ_on` is given. Ranks give none: they call together, and those that are right would
-    not call again; a rank that ended its check alone would leave the others waiting. `lse_shape` is for them: they compute other rows and
-    heads than they own. A subject with its `own_buffer` may write to its earlier results.
+    not call again; a rank that ended its check alone would leave the others waiting.
     """
-    verdict, caller = Verdict(), _Caller(subject, case, inputs_of, compare_with, needs_lse, lse_shape, ran, diagnose_wrong, own_buffer)
-    for data_set in [name for name in DATA_SETS for _ in range(repeats)]:
-        try:
-            was_wrong = caller.check_on(data_set, differ_on, tell_wrong, verdict)
-            if was_wrong:
-                caller.call_where_right(verdict)
-        except Exception as error:
-            if verdict.ok or differ_on is None:
-                raise
-            if not isinstance(error, NoMemory):  # which is not the kernel's fault
-                verdict.raised = f"{type(error).__name__}: {error}{place(error)}"
-            break
-        if verdict.problems:
-            break
-    return verdict
-
-
-@dataclass
-class _Caller:
-    """Calls the subject and compares; `earlier` are outputs of another call, which must not change, and `given` the latest inputs."""
 
     subject: Subject
     case: Case
     inputs_of: Callable[[str], Inputs]
     compare_with: Callable[[Tensors, str, Verdict], None]
-    needs_lse: bool
-    lse_shape: tuple[int, ...] | None
-    ran: Callable[[], None]
+    differ_on: DifferOn | None = None
     diagnose_wrong: Diagnose | None = None
-    own_buffer: bool = False
-    earlier: Fingerprinted | None = None
-    given: Inputs | None = None
+    needs_lse: bool = False
+    lse_shape: tuple[int, ...] | None = None  # of ranks, which compute other rows and heads than they own
+    repeats: int = 1  # of each data set
+    ran: Callable[[], None] = _nothing  # is called after each run: when it has run once, nothing is left to compile
+    tell_wrong: TellWrong = _nothing  # gets the verdict so far before a wrong subject is called again
+    own_buffer: bool = False  # a call may write to the results of the call before
+    verdict: Verdict = field(default_factory=Verdict)
+    earlier: Fingerprinted | None = None  # outputs of the call before
+    given: Inputs | None = None  # the latest
 
-    def check_on(self, data_set: str, differ_on: DifferOn | None, tell_wrong: TellWrong, verdict: Verdict) -> bool:
+    def run(self) -> Verdict:
+        for data_set in [name for name in DATA_SETS for _ in range(self.repeats)]:
+            try:
+                was_wrong = self.check_on(data_set)
+                if was_wrong:
+                    self.call_where_right()
+            except Exception as error:
+                if self.verdict.ok or self.differ_on is None:
+                    raise
+                if not isinstance(error, NoMemory):  # which is not the kernel's fault
+                    self.verdict.raised = f"{type(error).__name__}: {error}{place(error)}"
+                break
+            if self.verdict.problems:
+                break
+        return self.verdict
+
+    def check_on(self, data_set: str) -> bool:
         """Calls the subject on a data set; where the first call on it is wrong, calls again and returns True."""
-        inputs = self.inputs(data_set)
+        inputs, verdict = self.inputs(data_set), self.verdict
         outputs, own = self.call(inputs, data_set)
-        own.kept = self._kept(outputs, data_set, own, verdict)
+        own.kept = self._kept(outputs, data_set, own)
         verdict.join(own)
         self.earlier = outputs
         if not own.ok and verdict.diagnosis is None and not verdict.kept and self.diagnose_wrong is not None:
             verdict.diagnosis = self.diagnose_wrong(outputs.tensors, inputs, data_set, own)
         if not verdict.ok:
-            tell_wrong(verdict)
+            self.tell_wrong(verdict)
         first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
-        if not first_wrong or not verdict.steady or verdict.kept or differ_on is None:
+        if not first_wrong or not verdict.steady or verdict.kept or self.differ_on is None:
             return False
-        self.call_again(inputs, data_set, partial(differ_on, data_set, outputs.tensors), verdict)
+        self.call_again(inputs, data_set, partial(self.differ_on, data_set, outputs.tensors))
         return True
 
     def inputs(self, data_set: str) -> Inputs:
@@ -256,18 +216,18 @@ class _Caller:
                 verdict.compared.append(Compared(data_set, verdict.ok))
         return outputs, verdict
 
-    def _kept(self, outputs: Fingerprinted, data_set: str, own: Verdict, verdict: Verdict) -> list[str]:
+    def _kept(self, outputs: Fingerprinted, data_set: str, own: Verdict) -> list[str]:
         """The wrong tensors of a call that are, to the bit, the right ones of the call before on other data."""
-        before = verdict.compared[-1] if verdict.compared else None
+        before = self.verdict.compared[-1] if self.verdict.compared else None
         wrong = [name for name, error in own.errors.items() if not error.ok]
         if not wrong or self.earlier is None or before is None or not before.ok or before.data_set == data_set:
             return []
         unlike = self.earlier.unlike(outputs.tensors)
         return [name for name in wrong if name not in unlike]
 
-    def call_again(self, inputs: Inputs, data_set: str, differs: Callable[[Tensors], bool], verdict: Verdict) -> None:
+    def call_again(self, inputs: Inputs, data_set: str, differs: Callable[[Tensors], bool]) -> None:
         """Calls a wrong subject on the same data until another outcome comes: it is right, or wrong in another way."""
-        start = time.perf_counter()
+        start, verdict = time.perf_counter(), self.verdict
         for _ in range(AGAIN):
             outputs, again = self.call(inputs, data_set)
             verdict.compared += again.compared
@@ -276,12 +236,12 @@ class _Caller:
                 return
             del outputs  # there may be no memory for them beside those of another call
 
-    def call_where_right(self, verdict: Verdict) -> None:
+    def call_where_right(self) -> None:
         """Calls a wrong subject once more on the data on which it was right: it may be the later calls that are wrong, not the data."""
-        right = [call.data_set for call in verdict.compared if call.ok and verdict.steady]
+        right = [call.data_set for call in self.verdict.compared if call.ok and self.verdict.steady]
         for data_set in right[:1]:
             self.given = None  # there may be no memory for the inputs of both data sets beside the outputs of two calls
-            verdict.compared += self.call(self.inputs(data_set), data_set)[1].compared
+            self.verdict.compared += self.call(self.inputs(data_set), data_set)[1].compared
 
 
 class _Run:

@@ -113,18 +113,6 @@ def _no_grad(asked: Asked) -> Tried:
     return _plainly(replace(asked, passes=(False,)), asked.masks)
 
 
-def _another_scale(asked: Asked) -> Tried:
-    return _plainly(asked, asked.masks, scale=OTHER_SCALE * asked.case.head_dim**-0.5)
-
-
-def _softcap(asked: Asked) -> Tried:
-    return _plainly(asked, asked.masks, softcap=SOFTCAP)
-
-
-def _sinks(asked: Asked) -> Tried:
-    return _plainly(asked, asked.masks, sinks=True)
-
-
 def _rows_without_keys(asked: Asked) -> Tried:
     """Causal with a gap of blind rows; or, for kernels that know no such mask, causal with fewer keys than queries."""
     tokens, keys = TRIAL_TOKENS, TRIAL_TOKENS * 5 // 8
@@ -133,11 +121,15 @@ def _rows_without_keys(asked: Asked) -> Tried:
     return _plainly(asked, [gap, fewer_keys])
 
 
-def _plainly(asked: Asked, candidates: list[AnyMask], **changes: object) -> Tried:
+def _plainly(
+    asked: Asked, candidates: list[AnyMask], around: Callable[[Subject, Case], Subject] | None = None, repeats: int = 1, **changes: object
+) -> Tried:
+    """The check on the first of the masks that the kernel takes; `around` puts something around it."""
     kernel, mask, case = _first(asked, candidates, **changes)
     wanted = asked.reference(mask, case, asked.seed)
     kernel, attention = registry.prepare(kernel, mask, case)
-    return asked.check(KernelSubject(kernel, attention, case), kernel, case, wanted, kernel.gives_lse)
+    subject: Subject = KernelSubject(kernel, attention, case)
+    return asked.check(around(subject, case) if around else subject, kernel, case, wanted, kernel.gives_lse, repeats)
 
 
 def _ring(asked: Asked) -> Tried:
@@ -260,8 +252,7 @@ def _another_stream(asked: Asked) -> Tried:
     (kernel, prepared), wanted = registry.prepare(kernel, mask, case), asked.reference(mask, case, asked.seed)
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
-        subject = _DelayedSubject(KernelSubject(kernel, prepared, case))
-        tried = asked.check(subject, kernel, case, wanted)
+        tried = asked.check(_DelayedSubject(KernelSubject(kernel, prepared, case)), kernel, case, wanted)
         torch.cuda.synchronize()
     return tried
 
@@ -303,13 +294,6 @@ def _arrive_late(tensors: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor
         tensor.copy_(values)
 
 
-def _later_calls(asked: Asked) -> Tried:
-    kernel, mask, case = _first(asked, asked.masks)
-    wanted = asked.reference(mask, case, asked.seed)
-    kernel, attention = registry.prepare(kernel, mask, case)
-    return asked.check(_SameMemory(KernelSubject(kernel, attention, case), case), kernel, case, wanted, repeats=LATER_CALLS)
-
-
 class _SameMemory:
     """Calls the kernel on the memory of its first inputs, and its backward twice after each forward. V has the other sign in every second
     call, and dout in every second backward; both are taken out of the results."""
@@ -338,17 +322,14 @@ class _SameMemory:
 
 
 def _guarded(asked: Asked) -> Tried:
-    kernel, mask, case = _first(asked, asked.masks)
-    wanted = asked.reference(mask, case, asked.seed)
-    kernel, attention = registry.prepare(kernel, mask, case)
     zones = Guarded()
     try:
         with eagerly():
-            tried = asked.check(_GuardedSubject(KernelSubject(kernel, attention, case), zones), kernel, case, wanted)
+            tried = _plainly(asked, asked.masks, lambda subject, case: _GuardedSubject(subject, zones))
     except Refused:
         raise
     except Exception as error:  # it was right without zones
-        raise Refused(f"{kernel.label} cannot be called while its allocations are replaced: {type(error).__name__}: {error}") from error
+        raise Refused(f"it cannot be called while its allocations are replaced: {type(error).__name__}: {error}") from error
     if tried.verdict.ok and zones.problem:
         tried.verdict.problems.append(zones.problem)
     return tried
@@ -374,13 +355,13 @@ class _GuardedSubject:
 
 _TRIALS: dict[TrialName, Callable[[Asked], Tried]] = {
     TrialName.NO_GRAD: _no_grad,
-    TrialName.SCALE: _another_scale,
-    TrialName.SOFTCAP: _softcap,
-    TrialName.SINKS: _sinks,
+    TrialName.SCALE: lambda asked: _plainly(asked, asked.masks, scale=OTHER_SCALE * asked.case.head_dim**-0.5),
+    TrialName.SOFTCAP: lambda asked: _plainly(asked, asked.masks, softcap=SOFTCAP),
+    TrialName.SINKS: lambda asked: _plainly(asked, asked.masks, sinks=True),
     TrialName.BLIND_ROWS: _rows_without_keys,
     TrialName.RING: _ring,
     TrialName.STRIDED: _strided,
     TrialName.STREAM: _another_stream,
-    TrialName.LATER: _later_calls,
+    TrialName.LATER: lambda asked: _plainly(asked, asked.masks, _SameMemory, LATER_CALLS),
     TrialName.GUARDED: _guarded,
 }

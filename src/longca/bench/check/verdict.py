@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from longca.bench.check.diagnosis import Diagnosis
 from longca.results.record import Check, TensorError
 from longca.text import with_remark
+
+if TYPE_CHECKING:
+    from longca.bench.check.diagnosis import Diagnosis
 
 UNSTEADY = "it gives different results on equal data (look for a race, memory that is never written, or state kept between calls)"
 KEPT = "of an earlier call on other data (look for state kept between calls)"

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from longca.results.metrics import ReferenceClock
 from longca.results.settings import ENOUGH, EXTENSION, FEWEST, LAST_S, LONG_MS, ClockSettings
 
 Call = Callable[[], object]
@@ -64,8 +65,6 @@ class Sample(NamedTuple):
 class Timer(Protocol):
     """Takes samples."""
 
-    at_mhz: float | None  # the clock that samples are given for; None: as measured
-
     def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
         """Calls again and again, without end, each time after an untimed `before`."""
 
@@ -73,8 +72,16 @@ class Timer(Protocol):
         """Seconds, for warm-up and budget."""
 
 
-def measure(call: Call, timer: Timer, settings: ClockSettings | None = None, warmed_s: float = 0.0, before: Call = nothing) -> Timing:
-    """Warms up by time, less what was done already; then samples until the median is known well enough or the budget ends."""
+def measure(
+    call: Call,
+    timer: Timer,
+    settings: ClockSettings | None = None,
+    warmed_s: float = 0.0,
+    before: Call = nothing,
+    reference: ReferenceClock | None = None,
+) -> Timing:
+    """Warms up by time, less what was done already; then samples until the median is known well enough or the budget ends. Times are given
+    for the `reference` clock, if the device ran near it."""
     settings = settings or ClockSettings()
     taken, stop = list[Sample](), "most"
     with closing(timer.samples(call, before)) as samples:
@@ -87,22 +94,32 @@ def measure(call: Call, timer: Timer, settings: ClockSettings | None = None, war
             passed_s = timer.now() - start
             least = settings.least if taken[0].ms <= LONG_MS else math.ceil(settings.least / 2)
             enough = len(taken) >= least and passed_s >= min(settings.warmup_s, settings.budget_s)
-            if enough and steady([sample.ms for sample in taken], settings.target):
+            if enough and steady(at_one_clock(taken, reference)[0], settings.target):
                 stop = "target"
                 break
             budget_s = settings.budget_s * (1 if len(taken) >= max(least, ENOUGH) else EXTENSION)
             if passed_s >= budget_s and len(taken) >= min(least, FEWEST if passed_s >= LAST_S else least):
                 stop = "budget"
                 break
+    given, at_mhz = at_one_clock(taken, reference)
     return Timing(
-        samples=tuple(sample.ms for sample in taken),
+        samples=tuple(given),
         host_bound=sum(sample.late for sample in taken) * 2 > len(taken),
         call_ms=statistics.median(sample.call_ms for sample in taken),
         means=tuple(sample.mean_ms for sample in taken if sample.mean_ms is not None),
         stop=stop,
         clocks=tuple(sample.mhz for sample in taken if sample.mhz is not None),
-        at_mhz=timer.at_mhz,
+        at_mhz=at_mhz,
     )
+
+
+def at_one_clock(taken: Sequence[Sample], reference: ReferenceClock | None) -> tuple[list[float], float | None]:
+    """The times of samples, and the clock that they are given for; None: they are as measured. A kernel's cycles hardly depend on the clock
+    of a device that its power limits. Above the reference's most MHz that is not so: memory rather than the SMs may bound the kernel."""
+    clocks = [sample.mhz for sample in taken if sample.mhz is not None]
+    if reference is None or len(clocks) < len(taken) or statistics.median(clocks) > reference.most_mhz:
+        return [sample.ms for sample in taken], None
+    return [sample.ms * mhz / reference.at_mhz for sample, mhz in zip(taken, clocks, strict=True)], reference.at_mhz
 
 
 def _apart(samples: Iterator[Sample], timer: Timer, least_s: float, most: int) -> Iterator[Sample]:

@@ -4,8 +4,7 @@ On a GPU every sample is taken from the same state of the device, whatever the k
 change, a fixed load runs (device_state.py), the L2 cache is flushed, and the call follows at once. While the load runs, the host enqueues
 the call, so that the events see the kernel and not the Python in front of it; `late` says where the load was too short for that.
 
-The clock that the device has during a sample still depends on its power. So the cycles of a sample are divided by one clock for all
-kernels and runs, which the device holds under the load (`at_mhz`); without one, times stay as measured.
+The clock that the device has during a sample still depends on its power, so it is read with each sample (`measure` uses it).
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ def _alone() -> None:
 class HostTimer:
     """For CPUs: the wall clock around the call. `align` is called just before, as ranks do that start together."""
 
-    at_mhz: float | None = None
-
     def __init__(self, align: Align = _alone) -> None:
         self._align = align
 
@@ -47,10 +44,10 @@ class HostTimer:
 
 
 class CudaTimer:
-    """For one GPU. `align` is enqueued behind the load, as by ranks that start together; `at_mhz` is the clock that times are given for. On
-    a `shared` GPU no clock is read: counters of SMs that other processes use were seen to jump back."""
+    """For one GPU. `align` is enqueued behind the load, as by ranks that start together. On a `shared` GPU no clock is read: counters of
+    SMs that other processes use were seen to jump back."""
 
-    def __init__(self, align: Align = _alone, at_mhz: float | None = None, shared: bool = False) -> None:
+    def __init__(self, align: Align = _alone, shared: bool = False) -> None:
         import torch
 
         from longca.bench.clock.device_state import Load, sm_clock
@@ -59,7 +56,6 @@ class CudaTimer:
         cache_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._flush = torch.empty(4 * cache_bytes, dtype=torch.int8, device="cuda")
         self._load, self._clock = Load(), None if shared else sm_clock()
-        self.at_mhz = at_mhz if self._clock else None
 
     @property
     def own_bytes(self) -> int:
@@ -91,13 +87,12 @@ class CudaTimer:
         if self._clock:
             self._clock.end()
         self._cuda.current_stream().synchronize()
-        ms, mhz = float(start.elapsed_time(end)), self._clock.mhz() if self._clock else None
-        given_ms = ms * mhz / self.at_mhz if mhz and self.at_mhz else ms
-        return Sample(given_ms, late and call_ms > HOST_SHARE * ms, call_ms, mhz=mhz)
+        ms = float(start.elapsed_time(end))
+        return Sample(ms, late and call_ms > HOST_SHARE * ms, call_ms, mhz=self._clock.mhz() if self._clock else None)
 
     def now(self) -> float:
         return perf_counter()
 
 
-def timer_for(device: str, align: Align = _alone, at_mhz: float | None = None, shared: bool = False) -> Timer:
-    return CudaTimer(align, at_mhz, shared) if device == "cuda" else HostTimer(align)
+def timer_for(device: str, align: Align = _alone, shared: bool = False) -> Timer:
+    return CudaTimer(align, shared) if device == "cuda" else HostTimer(align)

@@ -236,7 +236,7 @@ class RankSession:
         lse_shape = (program.heads[1] - program.heads[0], len(computed))
         expected = Expected(whole.cut(own), whole.cut(computed, program.heads), local, lse_shape)
         current.sampled = whole.sampled
-        verdict = checks.check(ProgramSubject(program, self._comm), local, current.data, expected.compare, lse_shape=lse_shape)
+        verdict = checks.SubjectCheck(ProgramSubject(program, self._comm), local, current.data, expected.compare, lse_shape=lse_shape).run()
         current.expected = replace(expected.to("cpu"), needs_lse="lse" in verdict.errors)
         return Checked("" if verdict.ok else verdict.reason, verdict.tensor_errors)
 

@@ -16,8 +16,6 @@ class RanksTimer:
     """All ranks see the same figures, so they stop together: of each iteration the time of the slowest rank and the clock of its device,
     and the first rank's seconds."""
 
-    at_mhz: float | None = None  # transfers do not follow the clock of an SM
-
     def __init__(self, comm: Comm, inner: Timer) -> None:
         self._comm, self._inner = comm, inner
         self._now = _gather(comm, [inner.now()])[0][0]

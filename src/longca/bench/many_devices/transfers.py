@@ -26,7 +26,7 @@ SETTINGS = ("NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "FI_", "CUDA_DEVICE_MAX_CON
 WARM_UPS, SAMPLES = 2, 7
 
 
-class TransferTime(msgspec.Struct):
+class TransferTime(msgspec.Struct, omit_defaults=True):
     """A line of transfers.jsonl. `seconds` are samples, each the slowest rank's from a barrier on; `ranks` of the group on `nodes`."""
 
     op: str
@@ -36,6 +36,7 @@ class TransferTime(msgspec.Struct):
     seconds: Annotated[list[Annotated[float, Meta(gt=0)]], Meta(min_length=1)]
     backend: str
     device: str
+    sharing: str = ""  # of GPUs by ranks, in words; empty: each has its own
 
 
 class RankFacts(msgspec.Struct):
@@ -73,9 +74,9 @@ def groups(ranks: list[RankPlace]) -> list[tuple[str, list[int]]]:
 
 
 def measure_transfers(
-    run: Callable[[str, dict[str, Any], float], list[Any]], ranks: list[RankPlace], device: str, deadline: float
+    run: Callable[[str, dict[str, Any], float], list[Any]], ranks: list[RankPlace], device: str, deadline: float, sharing: str = ""
 ) -> Iterator[TransferTime]:
-    """Lines as they come; `run` is a group's: it runs a job on all ranks and returns their answers."""
+    """Lines as they come; `run` is a group's: it runs a job on all ranks and returns their answers. `sharing` says how they share GPUs."""
     backend = "nccl" if device == "cuda" else "gloo"
     for op, members in groups(ranks):
         fan_out = 1 if op == "p2p" else len(members) - 1
@@ -85,7 +86,7 @@ def measure_transfers(
         mine = [answers[member] for member in members]
         for number, size in enumerate(sizes):
             seconds = [max(each) for each in zip(*(answer[number] for answer in mine), strict=True)]
-            yield TransferTime(op, len(members), nodes, size, [float(f"{value:.6g}") for value in seconds], backend, device)
+            yield TransferTime(op, len(members), nodes, size, [float(f"{value:.6g}") for value in seconds], backend, device, sharing)
 
 
 def facts(comm: Comm) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 
 from longca import devices
 from longca.bench.many_devices import kit
-from longca.bench.many_devices.grids import ranks_of
+from longca.bench.many_devices.grids import ranks_of, sharing_of
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.ranks import Ranks
 from longca.bench.many_devices.transfers import RankFacts, RankPlace, TransferTime, measure_transfers, places
@@ -205,7 +205,8 @@ def verify(
                     left = plural(len(jobs) - len(done.findings), "case")
                     done.broken = f"the ranks of this job broke on {done.findings[-1].method}; {left} not checked"
                     return done
-            for line in measure_transfers(ranks.group(number).run, done.places, level.device, deadline):
+            sharing = str(sharing_of(level.suite, level.device) or "")
+            for line in measure_transfers(ranks.group(number).run, done.places, level.device, deadline, sharing):
                 done.transfers.append(line)
         except RankFailed as failed:
             where = done.place(failed.rank) if done.places else f"rank {failed.rank}"

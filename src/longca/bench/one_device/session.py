@@ -20,7 +20,7 @@ from longca.bench.run.outcomes import CellFailed, drop_frames
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.masks import AnyMask
-from longca.results.metrics import settled_mhz
+from longca.results.metrics import reference_clock
 from longca.results.problem import Problem
 from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
@@ -94,7 +94,7 @@ class Session:
         if self._own_process:
             gc.freeze()  # what torch brought stays; looking through it after every job would cost more than a small job
         self._cuda = torch.cuda if device == "cuda" else None
-        self._timer = timer_for(device, at_mhz=settled_mhz(self.device_model))
+        self._timer = timer_for(device)
         self._telemetry, self._references = telemetry_for(device), ReferenceStore()
 
     def synchronize(self) -> None:
@@ -109,7 +109,7 @@ class Session:
         the bytes warms up for the times."""
         assert self._timer is not None
         peak_bytes, loaded_s = self._peak(call)
-        return peak_bytes, measure(call, self._timer, self.clock, warmed_s=loaded_s, before=before)
+        return peak_bytes, measure(call, self._timer, self.clock, loaded_s, before, reference_clock(self.device_model))
 
     def _peak(self, call: Call) -> tuple[int | None, float]:
         """The bytes, and for how long the device was certainly loaded: while the host only waited. Neither is known on a CPU."""

@@ -46,6 +46,7 @@ def start_worker(limits: Limits, hello: Hello) -> Child:
     return Child(SERVICE, msgspec.to_builtins(hello), deadlines, memory=memory, data_limit=data_limit, ready_type=Offers, reply_type=Reply)
 
 
+MEASURING = WorkerJob()
 Start = Callable[[Limits, Hello], "Child | InProcess"]
 
 
@@ -62,25 +63,18 @@ class Workers:
         device_model: str,
         cache: Path,
         full: bool,
-        timed: bool = True,
-        repeats: int = 1,
-        all_rows: bool = False,
+        settings: WorkerJob = MEASURING,
         show_output: Callable[[str, str], None] | None = None,
         start: Start | None = None,
-        holds: bool = False,
-        traces: str | None = None,
     ) -> None:
-        """`show_output` gets the name of a kernel of a plugin, and what it printed during a job; `start` starts a worker, in a process
-        of its own where it is not given. A worker that `holds` keeps the kernel of a job prepared for the next one. Passes are
-        profiled, too, where there is a folder for their `traces`."""
-        self._traces, self.profiled = traces, dict[Pass, Profiled]()
-        self._all_rows = all_rows
-        self._repeats, self._holds, self._show_output, self._start = repeats, holds, show_output, start or start_worker
-        self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
-        self._quadratic = None if full else suite.quadratic_length
+        """`settings` are those of every job. `show_output` gets the name of a kernel of a plugin, and what it printed during a job; `start`
+        starts a worker, in a process of its own where it is not given."""
+        self.profiled, self._show_output, self._start = dict[Pass, Profiled](), show_output, start or start_worker
+        self._suite, self._catalogue, self._device, self._model = suite, catalogue, device, device_model
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
         alone = suite.limits.workers == "one" and not any(entry.plugin for entry in catalogue.entries.values())
-        self._cache = None if alone else str(cache)
+        quadratic = None if full else suite.quadratic_length
+        self._settings = replace(settings, clock=suite.clock, quadratic=quadratic, cache=None if alone else str(cache))
         self._workers: dict[str, Child | InProcess] = {}
         self._strikes = Strikes()
         self._compilers: Compilers | None = None
@@ -170,19 +164,12 @@ class Workers:
         self._workers[name] = self._start(self._suite.limits, Hello(self._device, self._model, entry.plugin, list(own.files())))
 
     def _message(self, job: Job, trial: TrialName | None) -> WorkerJob:
-        return WorkerJob(
+        return replace(
+            self._settings,
             cells=[entry.cell for entry in job.planned],
             digest=job.planned[0].mask.digest,
-            timed=self._timed,
-            repeats=self._repeats,
-            all_rows=self._all_rows,
             trial=trial,
             reference_grad=job.reference_grad,
-            holds=self._holds,
-            traces=self._traces,
-            clock=self._suite.clock,
-            quadratic=self._quadratic,
-            cache=self._cache,
             given_up=[GivenUp(suspect.name, suspect.grad, outcome) for suspect, outcome in self._strikes.given_up().items()],
         )
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import asdict
 
-from longca.bench.clock.clock import Timing
 from longca.bench.clock.telemetry import CallEnergy
 from longca.bench.plan.cells import Planned
 from longca.errors import LongcaError, Refused, Unavailable, is_out_of_memory
@@ -21,6 +20,9 @@ from longca.results import metrics
 from longca.results.problem import Pass
 from longca.results.record import SCHEMA, BuiltMask, Check, Energy, Outcome, Record, Status, Times
 from longca.text import LONGEST_REASON, out_of_memory, printable, short
+
+if TYPE_CHECKING:
+    from longca.bench.clock.clock import Timing
 
 HINTS = {"0 active drivers": "; Triton finds no GPU here: TRITON_INTERPRET=1 runs its kernels on a CPU"}
 PLACE = "longca_place"  # an attribute of errors whose frames are gone

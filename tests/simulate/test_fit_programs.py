@@ -1,0 +1,42 @@
+"""Compute constants come back from times without transfers that were made with them."""
+
+from dataclasses import replace as with_fields
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from longca.results.reading import Results, read
+from longca.results.record import RankFigures
+from longca.simulate.against import measured, recorded
+from longca.simulate.cluster import Compute, find
+from longca.simulate.fit_programs import SPEEDS, _seconds, fit_programs
+
+MADE = Compute(forward_tflops=80.0, backward_tflops=60.0, memory_gb_s=300.0, launch_us=25.0, host_us=30.0)
+START = find("h200-ib")[1].compute
+WAIT = 0.25
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    """Records of three methods on documents, whose times without transfers follow from the constants."""
+    shared = read(Path(__file__).parents[2] / "results" / "h200-shared" / "ranks")
+    some = [record for record in measured(shared) if record.method in ("ulysses", "magi", "usp") and record.problem.mask != "causal"]
+    made = []
+    for record, programs in recorded(shared, some):
+        ms = 1e3 * max(_seconds(events, MADE) for events in programs.events(record.problem.pass_)) / (1 - WAIT)
+        made.append(replace(record, timed=replace(record.times, median=ms), over_ranks=RankFigures(wait_share=WAIT)))
+    return with_fields(shared, records=made)
+
+
+def test_constants_come_back(results: Results) -> None:
+    fitted = fit_programs(results, START, 4)
+    assert fitted is not None
+    assert (fitted.measurements, fitted.compute.host_us) == (len(results.records), START.host_us)
+    assert fitted.error < 1e-3
+    for name in (*SPEEDS, "launch_us"):
+        assert getattr(fitted.compute, name) == pytest.approx(getattr(MADE, name), rel=0.01)
+
+
+def test_few_records_fit_nothing(results: Results) -> None:
+    assert fit_programs(results, START, len(results.records) + 1) is None
