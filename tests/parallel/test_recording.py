@@ -105,6 +105,14 @@ def test_so_does_a_recording_of_one_call_over_all_keys_and_of_relays(name: str, 
     check_recordings(plan_of("magi", mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, kernel="fa4", options=options))
 
 
+@pytest.mark.parametrize("options", [{}, {"node": 2}])
+@pytest.mark.parametrize("kernel", ["torch:chunked", "fa4"])
+@pytest.mark.parametrize("patterns", [1, 2])
+def test_so_does_a_recording_of_a_cast_of_blocks(patterns: int, kernel: str, options: dict[str, int]) -> None:
+    mask = masks.uniform_block(1024, seed=1, b=128, ratio=0.2, heads=patterns)
+    check_recordings(plan_of("block_cast", mask, case_of(1024, (4, 2), "bf16"), RANKS, kernel=kernel, options=options))
+
+
 def check_recordings(plan: Plan) -> None:
     for rank in (0, RANKS - 1):
         watch, recorded = on_meta_tensors(plan, rank), record(plan, rank)
