@@ -16,12 +16,12 @@ import longca
 
 GPUS = (8, 16, 32, 64, 96)
 PATTERNS: dict[str, dict[str, Any]] = {
-    "random .05": {"params": {"b": 128, "ratio": 0.05}},
-    "random .2": {"params": {"b": 128, "ratio": 0.2}},
-    "random .5": {"params": {"b": 128, "ratio": 0.5}},
     "msa, 16 blocks": {"source": "msa"},
     "nsa .05": {"source": "nsa", "params": {"b": 128, "ratio": 0.05}},
     "moba .05": {"source": "moba", "params": {"b": 128, "ratio": 0.05}},
+    "random .05": {"params": {"b": 128, "ratio": 0.05}},
+    "random .2": {"params": {"b": 128, "ratio": 0.2}},
+    "random .5": {"params": {"b": 128, "ratio": 0.5}},
 }
 
 

@@ -226,6 +226,14 @@ def test_balanced_blocks_are_as_many_and_as_much_work_for_all(blocks: int, ranks
     assert heaviest <= mask.area / ranks + mask.row_areas.max() + 0.03 * mask.area / ranks
 
 
+def test_the_busiest_rank_moves_fewer_keys_than_with_contiguous_rows() -> None:
+    """Under a causal pattern the last rows see the most, and the first keys are seen by the most."""
+    mask = block_selection.from_seed("uniform_block", 1024, "msa", 5, block_selection.Heads(8, 4, 8), b=16, top=4)
+    case, rows = case_of(1024, (8, 4)), sharding.contiguous(1024, 4)
+    chosen, plain = (moved(plan_of("block_cast", mask, case, 4, shards=shards))[0] for shards in (None, rows))
+    assert max(chosen.sum(0).max(), chosen.sum(1).max()) < max(plain.sum(0).max(), plain.sum(1).max())
+
+
 def test_block_cast_refuses_other_masks() -> None:
     with pytest.raises(Refused, match=r"block_cast cannot do this: it takes block patterns alone; use magi for other masks\."):
         plan_of("block_cast", masks.causal(SEQLEN), case_of(SEQLEN, (8, 4)), 4)

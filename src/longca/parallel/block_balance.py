@@ -16,8 +16,8 @@ from longca.parallel.sharding import contiguous, zigzag
 
 @lru_cache(maxsize=16)
 def balanced_blocks(mask: BlockMask, ranks: int) -> Shards:
-    """Whole row blocks, as many for each rank to within one: in one run, or in a zigzag, whichever moves fewer keys from and to the busiest
-    rank and has work within `SLACK` of the mean. Where neither has, runs of blocks are chosen by their work."""
+    """Whole row blocks, as many for each rank to within one: in one run, or in a zigzag, whichever moves fewer keys from or to the
+    busiest rank and has work within `SLACK` of the mean. Where neither has, runs of blocks are chosen by their work."""
     edges, work = mask.row_edges, np.append(0, np.cumsum(mask.row_areas))
     even = [
         shards
@@ -34,9 +34,9 @@ def _work_of(shard: Ranges, edges: Ints, work: Ints) -> int:
 
 
 def _busiest(mask: BlockMask, shards: Shards) -> int:
-    """The keys that the busiest rank sends and receives."""
+    """The keys that the busiest rank sends, or receives: links carry both at once."""
     sizes = BlockNeeds(mask, shards).sizes
-    return int((sizes.sum(0) + sizes.sum(1) - 2 * sizes.diagonal()).max())
+    return int((np.maximum(sizes.sum(0), sizes.sum(1)) - sizes.diagonal()).max())
 
 
 def _arcs(work: Ints, ranks: int) -> Shards:
