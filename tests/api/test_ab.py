@@ -75,6 +75,9 @@ def test_a_revision_is_checked_out_with_what_is_beside_it(tmp_path: Path, in_pro
     for old, sentence in (("HEAD~9", "'HEAD~9' is not a revision"), ("HEAD:other.py", "there is no other.py in the revision HEAD")):
         with pytest.raises(longca.BadInput, match=sentence):
             longca.ab(old, "mine.py", **SMALL)
+    write(tmp_path / "loose.py")
+    with pytest.raises(longca.BadInput, match="is not in a git repository"):
+        longca.ab("HEAD", str(tmp_path / "loose.py"), **SMALL)
 
 
 def test_a_wrong_kernel_is_broken_and_never_timed(quick: None) -> None:

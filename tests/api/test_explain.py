@@ -62,6 +62,8 @@ def test_records_of_another_device_answer_without_it() -> None:
     for pass_, label in wanted.items():
         ratios = [row["slower"] for row in told.rows if row["pass"] == pass_]
         assert ratios == sorted(ratios)
+        labels = [row["kernel"] for row in told.rows if row["pass"] == pass_]
+        assert len(set(labels)) == len(labels), "flex is a forward alone, and runs both passes"
         assert told.contenders[pass_][0] == label
         assert f"{100 * (ratios[1] / ratios[0] - 1):.0f} % ahead of {told.contenders[pass_][1]}" in told.why[pass_]
         assert all(row["slower"] <= chooser.FAR for row in told.rows if row["pass"] == pass_ and row["kernel"] in told.contenders[pass_])

@@ -52,6 +52,8 @@ class Side:
             return None if self.file is None else str(self.file)
         home, name = self.file.resolve().parent, self.file.name
         if _git(home, "rev-parse", "--verify", "--quiet", f"{self.revision}^{{commit}}") is None:
+            if _git(home, "rev-parse", "--git-dir") is None:
+                raise BadInput(f"{self.file} is not in a git repository, so it has no revision {self.revision!r}; give a file.")
             raise BadInput(f"{self.revision!r} is not a revision of the git repository of {self.file}; `git log` lists them.")
         packed = _git(home, "archive", "--format=tar", self.revision) or b""
         folder.mkdir()

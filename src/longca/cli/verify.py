@@ -156,7 +156,8 @@ def _verify_methods(args: argparse.Namespace) -> int:
         else:
             show_parts([cp_table(done)])
         if done.broken:
-            print(f"longca: {done.broken}; docs/cluster.md says what to do if a rank fails.", file=sys.stderr)
+            advice = "" if done.stopped else "; docs/cluster.md says what to do if a rank fails"
+            print(f"longca: {done.broken}{advice}.", file=sys.stderr)
         print(f"wrote {done.packed}; attach it if you report a problem", file=sys.stderr if args.json else sys.stdout)
         if not done.failed and not done.checked:
             raise Unavailable("nothing was checked: no method supports any of this here.")

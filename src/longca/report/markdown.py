@@ -23,7 +23,7 @@ from longca.results.shares import worst_error
 from longca.results.statuses import explaining, why
 from longca.results.summary import counts
 from longca.results.tables import (
-    MARKS,
+    FEW,
     SpeedUnit,
     Table,
     code_block,
@@ -36,7 +36,7 @@ from longca.text import format_size
 
 HEADLINES = (
     f"The fastest at the longest length. Kernels are equal (=) where the {CONFIDENCE:.0%} interval of the ratio of their times reaches "
-    f"within {REPEATS:.0%} of 1. {MARKS}."
+    f"within {REPEATS:.0%} of 1. ~: noisy; {FEW}."
 )
 COMMANDS = "The command below each table measures the first of them again."
 FACTS = ("device", "driver", "cpu", "cores", "threads", "system", "python", "longca", "commit")

@@ -13,8 +13,10 @@ from longca.results.naming import Row
 from longca.results.reading import Results
 from longca.results.shown import Part
 from longca.results.summary import counts, failures
-from longca.results.tables import MARKS, SpeedUnit, Table, length_table, speed_unit
+from longca.results.tables import FEW, NOISY, SpeedUnit, Table, length_table, speed_unit
 from longca.text import plural
+
+MARKS = {"~": NOISY, "?": FEW, " = ": "=: equally fast"}
 
 
 def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Table]:
@@ -39,9 +41,14 @@ def fastest_tables(groups: Groups) -> list[Table]:
         unit = speed_unit(row.record.speed for row in timed)
         texts = {(group.contest.mask_name, group.contest.seqlen): _winner(group, faster, unit) for group in own if group.ranking.best}
         patterns = any(row.record.key in faster for row in timed)
-        signs = f"{unit.name}; {MARKS}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
-        tables.append(length_table(f"fastest, {contest.title} ({signs})", texts))
+        tables.append(length_table(f"fastest, {contest.title} ({'; '.join([unit.name, *_senses(texts.values(), patterns)])})", texts))
     return [table for table in tables if table.rows]
+
+
+def _senses(texts: Iterable[str], patterns: bool) -> list[str]:
+    """Returns what the marks in these texts mean."""
+    given = [sense for mark, sense in MARKS.items() if any(mark in text for text in texts)]
+    return [*given, "x: speed-up over the dense mask"] if patterns else given
 
 
 def failure_table(named: Sequence[Row]) -> Table:

@@ -44,7 +44,7 @@ class SpeedUnit(NamedTuple):
 
 TFLOPS, GFLOPS = SpeedUnit("TFLOP/s", 1.0), SpeedUnit("GFLOP/s", 1000.0)
 NOISY = "~: noisy"
-MARKS = f"{NOISY}; ?: fewer than {ENOUGH_SAMPLES} samples"
+FEW = f"?: fewer than {ENOUGH_SAMPLES} samples"
 
 
 def speed_unit(tflops: Iterable[float]) -> SpeedUnit:

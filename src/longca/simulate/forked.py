@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, TypeVar
+
+from longca.processes.guard import PR_SET_PDEATHSIG, prctl
 
 MANY_RANKS = 100  # from which on it is worth to start processes
 Item = TypeVar("Item")
@@ -28,10 +31,16 @@ def map_forked(function: Callable[[Item], Result], items: Sequence[Item]) -> Ite
         return
     _function = function
     try:
-        with ProcessPoolExecutor(workers, get_context("fork")) as pool:
+        with ProcessPoolExecutor(workers, get_context("fork"), _end_with_parent) as pool:
             yield from pool.map(_call, items)
     finally:
         _function = None
+
+
+def _end_with_parent() -> None:
+    """Makes Ctrl-C end a forked process at once, and the end of this process too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _call(item: Any) -> Any:

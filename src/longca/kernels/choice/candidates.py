@@ -31,14 +31,18 @@ class Candidates:
     @property
     def all(self) -> list[Kernel]:
         """Each kernel once."""
-        return list({kernel.label: kernel for kernel in (*self.forward, *self.backward, *self.whole)}.values())
+        return _once(*self.forward, *self.backward, *self.whole)
 
     def of(self, pass_: str) -> list[Kernel]:
-        """Returns the kernels of one pass, those of both passes behind the others."""
-        return [*(self.forward if pass_ == "fwd" else self.backward), *self.whole]
+        """Returns each kernel of one pass once: one with an autograd backward may be a forward alone, and run both passes."""
+        return _once(*(self.forward if pass_ == "fwd" else self.backward), *self.whole)
 
     def __bool__(self) -> bool:
         return bool(self.forward or self.whole)
+
+
+def _once(*kernels: Kernel) -> list[Kernel]:
+    return list({kernel.label: kernel for kernel in kernels}.values())
 
 
 def candidates(mask: AnyMask, case: Case, available: Available | None = None, without: Collection[str] = ()) -> Candidates:
