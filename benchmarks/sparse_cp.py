@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/sparse_cp.py [GPUS ...] > results/simulated/sparse_cp.jsonl
 
-8K tokens per GPU, 64:8 heads, blocks of 128. The sources select blocks by LongCA's random q and k. Half an hour on two cores, most of it
+8K tokens per GPU, 64:8 heads, blocks of 128. The sources select blocks by LongCA's random q and k. An hour on two busy cores, most of it
 for 64 and 96 GPUs, where q alone has 4 to 6 billion numbers.
 """
 
