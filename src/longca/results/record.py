@@ -149,6 +149,7 @@ class Outcome(Struct, kw_only=True, omit_defaults=True):
     grad: bool = True
     check: Check | None = None
     build_ms: NotNegative | None = None
+    select_ms: NotNegative | None = None
     plan_ms: NotNegative | None = None
     compile_ms: NotNegative | None = None
     timed: Times | None = None
