@@ -26,6 +26,7 @@ from numerics_tables import TABLES as NUMERICS
 from ranks_tables import TABLES as RANKS
 from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
 from shared_tables import TABLES as SHARED
+from sparse_cp_tables import TABLES as SPARSE_CP
 
 from longca import masks
 from longca.cli import main as longca_main
@@ -270,6 +271,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
     | MEASURED
     | SEEDS_AND_SHAPES
     | NUMERICS
+    | SPARSE_CP
     | RANKS
     | SHARED
     | JOURNALS

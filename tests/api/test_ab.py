@@ -86,6 +86,7 @@ def test_a_wrong_kernel_is_broken_and_never_timed(quick: None) -> None:
     (row,) = found.rows
     assert (row["verdict"], row["a_ms"], row["rounds"]) == ("BROKEN", None, 0)
     assert row["why"].startswith("B is wrong: out is off by")
+    assert not longca.ab(wrong, wrong, passes="fwd", **SMALL).ok
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ print(json.dumps([before, {file: sorted(n for n in before if after[n] != before[
 assert "torch" not in sys.modules
 """
 ALL_METHODS = ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi")
+BALANCERS = {name for name in methods.peers() if methods.get(name).balancer}  # which lie in one file
+PEERS = set(methods.peers()) - BALANCERS
 FRAMEWORK = (
     *(
         f"kernels/{name}.py"
@@ -56,13 +58,13 @@ APART = {  # files that have no kernel or method in common are edited at once
     "kernels/backends/flashmask/_torch.py": {"flashmask:torch", "flashmask:paddle"},
     "parallel/routes.py": {"magi"},
     "parallel/methods/usp.py": {"usp", "loongtrain"},
-    "parallel/peers.py": set(methods.peers()),
+    "parallel/peers.py": PEERS,
 }
 EDITS = {  # files: the kernels and methods whose versions change
     " ".join(APART): set[str]().union(*APART.values()),
     "kernels/backends/fa4/_intervals.py": {"fa4:native", "fa4:varlen", "fa4:bands", "fa4:blocks", "band_cute"},
-    "parallel/primitives/ring_schedule.py": {"ring_p2p", "usp", "loongtrain"},
-    "parallel/head_split.py": {"ulysses", "usp", "loongtrain", *methods.peers()},
+    "parallel/primitives/ring_schedule.py": {"ring_p2p", "usp", "loongtrain", *BALANCERS},
+    "parallel/head_split.py": {"ulysses", "usp", "loongtrain", *PEERS},
     "parallel/sharding.py": {*ALL_METHODS, *methods.peers()},
     "parallel/comm/distributed.py": {*ALL_METHODS, *methods.peers()},
     " ".join(FRAMEWORK): set(),
@@ -130,8 +132,8 @@ def test_shared_lowering_is_part_of_the_kernels_that_use_it(file: str, answer: t
 def test_versions_do_not_depend_on_where_files_lie_and_differ(answer: tuple[dict[str, str], dict[str, list[str]]]) -> None:
     assert answer[0] == own_versions()
     by_file = {label.partition(":")[0]: version for label, version in own_versions().items()}
-    shared_files = 2  # vsa and vsa_triton lie in one file, and yunchang's two methods
-    assert len(set(by_file.values())) == len(by_file) - shared_files
+    in_others_files = 2 + len(BALANCERS) - 1  # vsa and vsa_triton lie in one file, so do yunchang's two methods, and the balancers
+    assert len(set(by_file.values())) == len(by_file) - in_others_files
 
 
 def test_every_kernel_has_exactly_one_code_version() -> None:

@@ -49,7 +49,7 @@ def always(source: str, rows: Ints, keys: Ints, row: int) -> set[int]:
     return own | {0, max(min(own) - 1, 0)} if source == "nsa" else own
 
 
-@pytest.mark.parametrize("source", ["nsa", "moba"])
+@pytest.mark.parametrize("source", ["nsa", "moba", "msa"])
 @given(problem=problems())
 def test_every_row_block_keeps_its_own_and_the_best_of_those_it_sees(source: str, problem: tuple[Means, Ints, Ints, int]) -> None:
     means, rows, keys, count = problem
@@ -64,7 +64,7 @@ def test_every_row_block_keeps_its_own_and_the_best_of_those_it_sees(source: str
         assert all(scores[key] >= max(dropped, default=-np.inf) - 1e-9 for key in chosen - fixed)
 
 
-@pytest.mark.parametrize("source", ["nsa", "moba"])
+@pytest.mark.parametrize("source", ["nsa", "moba", "msa"])
 def test_equal_scores_take_the_first_blocks_and_heads_may_choose_together(source: str) -> None:
     edges = np.arange(0, 65, 8)
     means = Means(np.zeros((4, 8, SIZE)), np.zeros((2, 8, SIZE)))
@@ -73,6 +73,26 @@ def test_equal_scores_take_the_first_blocks_and_heads_may_choose_together(source
     assert np.array_equal(select(source, means, edges, edges, 4, 1)[0], kept[0])
     with pytest.raises(BadInput, match="each of the 2 KV heads, or for all together: not for 3"):
         select(source, means, edges, edges, 4, 3)
+
+
+@pytest.mark.parametrize(("params", "size", "kept"), [({}, 128, 16), ({"b": 64}, 64, 16), ({"top": 3}, 128, 3), ({"top": 0}, 128, 15)])
+def test_msa_keeps_sixteen_blocks_of_128_unless_told_otherwise(params: dict[str, int], size: int, kept: int) -> None:
+    def means(rows: Ints, keys: Ints) -> Means:
+        rng = np.random.default_rng(0)
+        return Means(*(np.rint(rng.normal(size=(heads, len(edges) - 1, SIZE)) / QUANTUM) for heads, edges in ((4, rows), (2, keys))))
+
+    mask = masks.uniform_block.selected(30 * 128, "msa", means, heads=2, **params)
+    count = np.minimum(np.arange(30 * 128 // size) + 1, kept)
+    assert np.diff(mask.row_edges).tolist() == [size] * len(count)
+    assert (mask.kept.sum(2) == count).all()
+    assert ("ratio" in mask.params, mask.params.get("top")) == ((True, None) if kept == 15 else (False, kept))
+
+
+def test_top_takes_the_place_of_the_ratio() -> None:
+    mask = masks.uniform_block(4096, seed=1, b=128, top=5)
+    assert (mask.kept.sum(2) == 5).all()
+    assert mask == masks.uniform_block(4096, seed=1, b=128, ratio=5 / 32)
+    assert (masks.variable_block(4096, seed=1, avg=256, top=3).kept.sum(2) == 3).all()
 
 
 def test_together_means_the_sum_over_heads() -> None:

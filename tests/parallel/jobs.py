@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 import torch
 
+from longca.kernels import block_selection
 from longca.kernels import registry as kernels
+from longca.kernels.block_selection import Heads
 from longca.parallel import registry
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.comm.links import Link
 from longca.parallel.recording import record
 from parallel.running import Results, case_of, mask_of, plan_of, reference, step
+
+SMALL: dict[str, dict[str, Any]] = {"uniform_block": {"b": 8, "top": 3}, "variable_block": {"avg": 20, "least": 7, "ratio": 0.2}}
 
 
 def worst_error(
@@ -31,11 +35,13 @@ def worst_error(
     allow_fp32: bool = False,
     own: bool = False,
     options: dict[str, int] | None = None,
+    source: str = "",
 ) -> dict[str, Any]:
     """Run a method on real ranks; each compares its own rows with the fp64 reference. `allow_fp32`: also where a peer refuses it.
-    `own`: with the backend's own collectives."""
+    `own`: with the backend's own collectives. `source` is that of a block pattern."""
     comm = TorchComm(comm.group, own_collectives=True) if own else comm
-    cut, case = mask_of(mask, seqlen), case_of(seqlen, (heads[0], heads[1]), dtype)
+    case = case_of(seqlen, (heads[0], heads[1]), dtype, device=comm.device.type)
+    cut = block_selection.build(mask, seqlen, source, Heads(*heads, 8), heads=heads[1], **SMALL[mask]) if source else mask_of(mask, seqlen)
     with pytest.MonkeyPatch.context() as patch:
         if allow_fp32:
             patch.setattr(registry.classes()[method], "wrong_in_fp32", "")

@@ -140,7 +140,10 @@ def planned_elsewhere(comm: TorchComm) -> float:
         made = planner.plan(_mask(), heads=(4, 2), head_dim=8)
         mine, made = pickle.loads(pickle.dumps(([made.shard(x.detach()) for x in whole], made)))
         plan = cp.use(made)
-        assert cp.use(planner.plan(_mask(), heads=(4, 2), head_dim=8)) is plan
+        again = planner.plan(_mask(), heads=(4, 2), head_dim=8)
+        again.shard({"labels": torch.arange(LENGTH)})
+        assert cp.use(again) is plan
+        assert plan.labelled == LENGTH - len(DOCUMENTS)  # of the last batch
         return _worst([(plan.gather(plan.attention(*mine)), longca.attention(*whole, _mask()))])
 
 

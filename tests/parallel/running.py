@@ -69,6 +69,7 @@ def reference(mask: AnyMask, case: Case) -> Results:
     return Results(out, lse, *attention.backward(dout, q, k, v, out, lse))
 
 
+STATIC = [name for name in registry.names() if not registry.get(name).takes_blocks_alone]  # methods that take static masks
 InputsOf = Callable[[Case, list[tuple[int, int]], Any], Sequence[torch.Tensor]]  # (case, a rank's tokens, memory order) -> q, k, v, dout
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from longca import masks
 from longca.errors import Refused
 from longca.kernels import block_selection
 from longca.kernels.block_lists import block_size
 from longca.masks import BlockMask
-from longca.parallel import ranges, registry, sharding
+from longca.parallel import block_balance, ranges, registry, sharding
 from longca.parallel.comm.trace import TraceComm
 from longca.parallel.method import Plan
 from longca.results import metrics
 from parallel.running import case_of, plan_of, run_local, trace, verdict_of
 
-METHODS = ("ulysses", "ring_allgather")
+METHODS = ("ulysses", "ring_allgather", "block_cast")
 OTHERS = [name for name in registry.names() if registry.get(name).no_blocks]
 SEQLEN = 197  # a prime: its last block has 5 tokens
 
@@ -29,7 +33,8 @@ def pattern(heads: int, seqlen: int = SEQLEN, b: int = 16) -> BlockMask:
 
 
 def selected_pattern(source: str, heads: tuple[int, int]) -> BlockMask:
-    return block_selection.from_seed("uniform_block", SEQLEN, source, 5, block_selection.Heads(*heads, 8), b=16, ratio=0.4)
+    few = {"top": 4} if source == "msa" else {"ratio": 0.4}
+    return block_selection.from_seed("uniform_block", SEQLEN, source, 5, block_selection.Heads(*heads, 8), b=16, **few)
 
 
 def assert_right(plan: Plan) -> None:
@@ -66,7 +71,7 @@ def test_variable_blocks(method: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("heads", "ranks"), [((8, 4), 4), ((8, 2), 8), ((9, 3), 3)])
-@pytest.mark.parametrize("source", ["nsa", "moba"])
+@pytest.mark.parametrize("source", ["nsa", "moba", "msa"])
 def test_blocks_that_queries_and_keys_select_under_a_causal_mask(method: str, heads: tuple[int, int], ranks: int, source: str) -> None:
     mask = selected_pattern(source, heads)
     assert mask.band is not None
@@ -149,10 +154,89 @@ def elements_sent(plan: Plan) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(("ranks", "heads"), [(2, (8, 4)), (4, (8, 2)), (8, (8, 2))])
 def test_as_much_is_sent_as_without_a_pattern(ranks: int, heads: tuple[int, int]) -> None:
     seqlen, size = 480, 8
-    plans = [plan_of(method, pattern(heads[1], seqlen, 30), case_of(seqlen, heads), ranks) for method in METHODS]
+    plans = [plan_of(method, pattern(heads[1], seqlen, 30), case_of(seqlen, heads), ranks) for method in ("ulysses", "ring_allgather")]
     split = (ranks - 1) * seqlen * size * (2 * heads[0] + 2 * max(heads[1], ranks)) // ranks**2
     keys = (ranks - 1) * seqlen * 2 * heads[1] * size // ranks
     assert [elements_sent(plan) for plan in plans] == [[(split, split)] * ranks, [(keys, 2 * keys)] * ranks]
+
+
+def wanted(plan: Plan, ranks: Sequence[int]) -> int:
+    """The keys, of one head each, in the blocks that rows of these ranks keep in that head and that other ranks have; block by block."""
+    mask, size, own = plan.mask, np.diff(plan.mask.row_edges), np.concatenate([ranges.tokens(plan.rows(rank)) for rank in ranks])
+    mine = np.isin(mask.row_edges[:-1], own)
+    assert (np.repeat(mine, size) == np.isin(np.arange(mask.seqlen_q), own)).all()  # whole row blocks
+    heads = plan.case.heads_kv // mask.heads
+    keys = np.array([np.isin(np.arange(*edges), own, invert=True).sum() for edges in pairwise(mask.col_edges)])
+    return heads * sum(int(keys[kept[mine].any(0)].sum()) for kept in mask.kept)
+
+
+def moved(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Keys, of one head each, from rank to rank: forward and backward."""
+    found = np.zeros((2, plan.ranks, plan.ranks), np.int64)
+    for rank in range(plan.ranks):
+        comm, turn = trace(plan, rank)
+        for number, event in enumerate(comm.events):
+            for to, size in event.sends:
+                found[int(number >= turn), rank, to] += size
+    return tuple(found // (4 * (plan.case.head_dim + plan.case.head_dim_v)))
+
+
+PATTERNS: dict[str, Callable[[int], BlockMask]] = {
+    "random": lambda heads: pattern(heads),
+    "one for all heads": lambda heads: pattern(1),
+    "msa": lambda heads: selected_pattern("msa", (2 * heads, heads)),
+    "variable": lambda heads: masks.variable_block(SEQLEN, seed=2, avg=20, least=7, ratio=0.2, heads=heads),
+    "few": lambda heads: masks.uniform_block(SEQLEN, seed=3, b=8, ratio=0.06, heads=heads),
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_block_cast_sends_what_rows_selected_and_nothing_else(name: str, ranks: int) -> None:
+    """A key of a head, and its gradient, moves between a rank that selected it and its owner."""
+    plan = plan_of("block_cast", PATTERNS[name](4), case_of(SEQLEN, (8, 4)), ranks)
+    forward, backward = moved(plan)
+    assert forward.sum(0).tolist() == [wanted(plan, [rank]) for rank in range(ranks)]
+    assert np.array_equal(backward, forward + forward.T)
+    assert name != "few" or forward.sum() < (ranks - 1) * SEQLEN * 4
+
+
+@pytest.mark.parametrize(("ranks", "node"), [(4, 2), (8, 4), (7, 3)])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_block_cast_between_nodes_sends_each_key_once(name: str, ranks: int, node: int) -> None:
+    plan = plan_of("block_cast", PATTERNS[name](4), case_of(SEQLEN, (8, 4)), ranks, options={"node": node})
+    assert_right(plan)
+    nodes = [range(first, min(first + node, ranks)) for first in range(0, ranks, node)]
+    outside = [moved(plan)[0][np.setdiff1d(np.arange(ranks), of_node)][:, of_node].sum() for of_node in nodes]
+    assert outside == [wanted(plan, of_node) for of_node in nodes]
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
+def test_balanced_blocks_are_as_many_and_as_much_work_for_all(blocks: int, ranks: int, heads: int, seed: int) -> None:
+    """The heaviest rank has no more than the mean and one row block of the heaviest."""
+    rng = np.random.default_rng(seed)
+    edges = np.append(0, np.cumsum(rng.integers(1, 9, blocks)))
+    mask = BlockMask(edges, edges, rng.random((heads, blocks, blocks)) < rng.random((blocks, 1)))
+    owned = block_balance.balanced_blocks(mask, ranks)
+    assert sorted(token for shard in owned for token in ranges.tokens(shard).tolist()) == list(range(mask.seqlen_q))
+    cuts = [mask.rows(shard) for shard in owned]  # type: ignore[arg-type]  # arrays are ranges too
+    number = [len(cut.row_edges) - 1 for cut in cuts]
+    assert max(number) - min(number) <= 1
+    heaviest = max(cut.area for cut in cuts)
+    assert heaviest <= mask.area / ranks + mask.row_areas.max() + 0.03 * mask.area / ranks
+
+
+def test_the_busiest_rank_moves_fewer_keys_than_with_contiguous_rows() -> None:
+    """Under a causal pattern the last rows see the most, and the first keys are seen by the most."""
+    mask = block_selection.from_seed("uniform_block", 1024, "msa", 5, block_selection.Heads(8, 4, 8), b=16, top=4)
+    case, rows = case_of(1024, (8, 4)), sharding.contiguous(1024, 4)
+    chosen, plain = (moved(plan_of("block_cast", mask, case, 4, shards=shards))[0] for shards in (None, rows))
+    assert max(chosen.sum(0).max(), chosen.sum(1).max()) < max(plain.sum(0).max(), plain.sum(1).max())
+
+
+def test_block_cast_refuses_other_masks() -> None:
+    with pytest.raises(Refused, match=r"block_cast cannot do this: it takes block patterns alone; use magi for other masks\."):
+        plan_of("block_cast", masks.causal(SEQLEN), case_of(SEQLEN, (8, 4)), 4)
 
 
 @pytest.mark.parametrize("method", OTHERS)
@@ -160,8 +244,8 @@ def test_the_other_methods_refuse_them_with_the_reason(method: str) -> None:
     with pytest.raises(Refused) as refused:
         plan_of(method, pattern(4), case_of(SEQLEN, (8, 4)), 4)
     reason = registry.get(method).no_blocks
-    assert str(refused.value) == f"{method} cannot do this: {reason}; use ulysses or ring_allgather."
-    with pytest.raises(Refused, match=f"{reason}; use ring_allgather"):
+    assert str(refused.value) == f"{method} cannot do this: {reason}; use ulysses, ring_allgather or block_cast."
+    with pytest.raises(Refused, match=f"{reason}; use ring_allgather or block_cast"):
         plan_of(method, pattern(4), case_of(SEQLEN, (8, 4)), 16)
 
 

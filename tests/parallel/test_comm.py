@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longca.parallel import registry
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.local import LocalComm, Stuck, World
 from longca.parallel.comm.null import NullComm
 from longca.parallel.comm.trace import TraceComm
 from parallel.jobs import collectives
-from parallel.running import case_of, mask_of, plan_of, step
+from parallel.running import STATIC, case_of, mask_of, plan_of, step
 
 
 def expected_collectives(rank: int, size: int) -> list[list[float]]:
@@ -85,7 +84,7 @@ def test_sub_groups_number_their_members_anew(comm: Comm) -> None:
     assert group.traffic is comm.traffic
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_the_null_comm_runs_the_same_program_alone(method: str) -> None:
     """Shapes are right and bytes are counted, though nothing is sent."""
     plan = plan_of(method, mask_of("sliding_window_causal"), case_of(197), 4)

@@ -23,6 +23,24 @@ def test_methods_on_gloo(pool: Pool, method: str, mask: str) -> None:
     assert all(answer["sent"] > 0 for answer in answers)
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def ranks(request: pytest.FixtureRequest) -> Pool:
+    """Gloo ranks, or NCCL ranks that share a GPU."""
+    return request.getfixturevalue("pool" if request.param == "cpu" else "nccl_pool")  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("ulysses", {}), ("ring_allgather", {}), ("block_cast", {}), ("block_cast", {"node": 2}), ("block_cast", {"node": 3})],
+)
+@pytest.mark.parametrize(("mask", "source"), [("uniform_block", "random"), ("uniform_block", "msa"), ("variable_block", "nsa")])
+def test_block_patterns_on_real_ranks(ranks: Pool, method: str, options: dict[str, int], mask: str, source: str) -> None:
+    asked = dict(method=method, mask=mask, seqlen=197, heads=[8, 4], grid="", options=options, source=source)
+    answers = ranks.run("parallel.jobs:worst_error", asked, 60)
+    assert max(answer["error"] for answer in answers) < 2e-5
+    assert sum(answer["sent"] for answer in answers) > 0
+
+
 def test_uneven_collectives_on_gloo(pool: Pool) -> None:
     assert pool.run("parallel.jobs:collectives", {}, 60) == [expected_collectives(rank, 4) for rank in range(4)]
 

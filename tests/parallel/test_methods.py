@@ -11,7 +11,7 @@ from longca.kernels.backends.torch_attention import TorchKernel
 from longca.masks import Mask
 from longca.parallel import registry
 from longca.parallel.comm.local import LocalComm, World
-from parallel.running import assert_right, case_of, mask_of, plan_if_taken, plan_of, reference, run_local, verdict_of
+from parallel.running import STATIC, assert_right, case_of, mask_of, plan_if_taken, plan_of, reference, run_local, verdict_of
 
 SEQLEN = 197  # a prime
 RANKS = (1, 2, 3, 4, 6, 8)
@@ -31,7 +31,7 @@ def check(method: str, mask: Mask, heads: tuple[int, int], ranks: int, grid: str
         assert_right(run_local(plan), reference(mask, case))
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 @pytest.mark.parametrize("name", masks.names())
 def test_every_mask_on_three_and_eight_ranks(name: str, method: str) -> None:
     check(method, mask_of(name), (9, 3), 3)
@@ -56,7 +56,7 @@ def test_every_mask_on_double_rings_rings_of_queries_and_meshes(name: str, metho
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 @pytest.mark.parametrize("name", masks.names())
 def test_every_mask_heads_and_number_of_ranks(name: str, method: str, ranks: int) -> None:
     for heads in MANY_HEADS:
@@ -73,7 +73,7 @@ def test_every_mask_and_grid(name: str, method: str, grid: str) -> None:
         check(method, mask_of(name), count, heads * ring, grid)
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 @pytest.mark.parametrize("name", ["share_question", "global_sliding_window", "prefix_lm_document", "sliding_window"])
 def test_by_the_rule_of_the_check_with_loud_edges(name: str, method: str) -> None:
     plan = plan_if_taken(method, mask_of(name), case_of(SEQLEN, (8, 2)), 4)
@@ -84,7 +84,7 @@ def test_by_the_rule_of_the_check_with_loud_edges(name: str, method: str) -> Non
     assert verdict.ok, verdict.reason
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_that_rule_finds_one_key_too_few(method: str) -> None:
     """A program of another mask, that hides a single key of each row from the 50th on."""
     right, short = masks.causal(SEQLEN), Mask.of(SEQLEN, SEQLEN, [(0, 50, 0, 0, 1, 1), (50, SEQLEN, 0, 0, 50, 1)])
@@ -97,7 +97,7 @@ def test_that_rule_finds_one_key_too_few(method: str) -> None:
     assert not wrong.errors["dq"].ok
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_rows_that_see_nothing_are_zero_and_never_nan(method: str) -> None:
     """Queries 60..139 see nothing, and keys 100..149 are seen by nobody."""
     mask = Mask.of(SEQLEN, SEQLEN, [(0, 60, 0, 0, 1, 1), (140, SEQLEN, 0, 0, 100, 0), (150, SEQLEN, 150, 0, 151, 1)])
@@ -108,7 +108,7 @@ def test_rows_that_see_nothing_are_zero_and_never_nan(method: str) -> None:
     assert (results.dk[100:140] == 0).all()
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_a_mask_that_shows_nothing_at_all(method: str) -> None:
     mask = Mask(50, 50, [])
     results = run_local(plan_of(method, mask, case_of(50), 3))
@@ -116,20 +116,20 @@ def test_a_mask_that_shows_nothing_at_all(method: str) -> None:
     assert all((x == 0).all() for x in (results.out, results.dq, results.dk, results.dv))
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_fewer_tokens_than_ranks(method: str) -> None:
     """Some ranks own nothing."""
     check(method, masks.causal(5), (8, 2), 8)
     check(method, masks.sliding_window_causal(5, w=1), (8, 2), 8)
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_another_head_size_for_v(method: str) -> None:
     mask, case = mask_of("share_question"), case_of(SEQLEN, (6, 3), head_dim=16, head_dim_v=8)
     assert_right(run_local(plan_of(method, mask, case, 3)), reference(mask, case))
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 @pytest.mark.parametrize("heads", [(8, 1), (8, 8)])
 def test_results_have_the_dtype_of_the_inputs(method: str, heads: tuple[int, int]) -> None:
     """In bf16, where sums are fp32 on the way; with one KV head a mesh is a ring."""
@@ -147,7 +147,7 @@ def test_parts_of_a_sum_are_the_same_numbers_in_fp32(name: str, method: str, gri
     assert all(torch.equal(a, b) for a, b in zip(across, inside, strict=True))
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_other_kernels_serve_as_well(method: str) -> None:
     """sdpa wants another memory order than torch:chunked."""
     check(method, mask_of("causal_document"), (4, 2), 4, kernel="sdpa:flash")
@@ -187,7 +187,7 @@ def test_options_are_refused_with_what_would_work() -> None:
     assert dict(registry.plan("magi", mask, case, 4).options) == {"stages": 2, "node": 1}
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_no_ranks_are_refused(method: str) -> None:
     for ranks in (0, -3):
         with pytest.raises(BadInput, match=f"{ranks} ranks cannot share a sequence; give 1 or more"):

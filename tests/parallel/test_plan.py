@@ -52,6 +52,8 @@ def test_labels_are_shifted_over_the_whole_sequence_and_not_over_documents() -> 
                 plan.shard(own)
     (alone,) = plans(masks.causal(10), 1)
     assert alone.shard({"labels": text})["shift_labels"].tolist() == [*range(1, 10), -100]
+    (layers,) = plans({"global": masks.causal(10), "local": masks.causal_document(10, documents=lengths)}, 1)
+    assert torch.equal(layers.shard({"labels": text})["shift_labels"], wanted[layers.rows])
 
 
 def test_what_cannot_be_planned_is_refused() -> None:

@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_flatten
 from longca import masks
 from longca.kernels import registry as kernels
 from longca.kernels.inputs import DTYPES
-from longca.parallel import registry
 from longca.parallel.balance import balanced
 from longca.parallel.comm.base import Transfer
 from longca.parallel.comm.null import NullComm
@@ -27,7 +26,7 @@ from longca.parallel.primitives import local
 from longca.parallel.ranges import count, extent
 from longca.parallel.recording import RankProgram, mirrored, record, twin_of
 from longca.parallel.sharding import contiguous, zigzag
-from parallel.running import case_of, mask_of, plan_of
+from parallel.running import STATIC, case_of, mask_of, plan_of
 
 RANKS = 4
 
@@ -93,7 +92,7 @@ def on_meta_tensors(plan: Plan, rank: int) -> Watch:
 
 @pytest.mark.parametrize("kernel", ["torch:chunked", "fa4"])
 @pytest.mark.parametrize("name", ["causal_document", "sliding_window"])
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_a_recording_holds_as_much_memory_and_makes_as_many_operations_as_meta_tensors(method: str, name: str, kernel: str) -> None:
     check_recordings(
         plan_of(method, mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, "2x2" if method in ("usp", "loongtrain") else "", kernel)
@@ -104,6 +103,14 @@ def test_a_recording_holds_as_much_memory_and_makes_as_many_operations_as_meta_t
 @pytest.mark.parametrize("name", ["causal", "causal_document", "global_sliding_window"])
 def test_so_does_a_recording_of_one_call_over_all_keys_and_of_relays(name: str, options: dict[str, int]) -> None:
     check_recordings(plan_of("magi", mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, kernel="fa4", options=options))
+
+
+@pytest.mark.parametrize("options", [{}, {"node": 2}])
+@pytest.mark.parametrize("kernel", ["torch:chunked", "fa4"])
+@pytest.mark.parametrize("patterns", [1, 2])
+def test_so_does_a_recording_of_a_cast_of_blocks(patterns: int, kernel: str, options: dict[str, int]) -> None:
+    mask = masks.uniform_block(1024, seed=1, b=128, ratio=0.2, heads=patterns)
+    check_recordings(plan_of("block_cast", mask, case_of(1024, (4, 2), "bf16"), RANKS, kernel=kernel, options=options))
 
 
 def check_recordings(plan: Plan) -> None:

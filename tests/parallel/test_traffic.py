@@ -18,7 +18,7 @@ from longca.parallel.grid import divisors
 from longca.parallel.method import Plan
 from longca.parallel.ranges import common, count, seen_keys
 from longca.parallel.sharding import zigzag
-from parallel.running import case_of, mask_of, plan_if_taken, plan_of, step, trace
+from parallel.running import STATIC, case_of, mask_of, plan_if_taken, plan_of, step, trace
 
 SEQLEN, SIZE, BYTES = 480, 8, 4
 FULL = masks.full(SEQLEN)
@@ -327,7 +327,7 @@ def test_a_ring_sends_keys_no_further_than_somebody_sees_them(mask: masks.Mask) 
 
 
 def test_recorded_bytes_are_those_that_ranks_really_send() -> None:
-    for method in registry.names():
+    for method in STATIC:
         plan = plan_of(method, mask_of("share_question"), case_of(197), 4)
         world = World(4)
         comms = world.comms()

@@ -71,6 +71,20 @@ def test_a_stopped_child_stands_still_with_all_below_it_until_it_goes_on(tmp_pat
         child.pause()  # and a stopped one ends like any other
 
 
+def test_the_time_that_a_child_stands_still_does_not_count_for_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with start() as child:
+        child.send(["count", str(tmp_path / "count")], "build")
+        now, passed_s = time.monotonic, [0.0]
+        monkeypatch.setattr(time, "monotonic", lambda: now() + passed_s[0])
+        child.pause()
+        passed_s[0] += 2 * DEADLINES["build"]
+        child.resume()
+        child.step(0)
+        passed_s[0] += 2 * DEADLINES["build"]
+        with pytest.raises(ChildLost, match="took longer"):
+            child.step(0)
+
+
 BUILD = "preparation or the first call"
 
 

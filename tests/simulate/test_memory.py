@@ -17,6 +17,7 @@ from longca.results.problem import Pass
 from longca.results.reading import read_all
 from longca.results.record import Record
 from longca.simulate.programs import Programs
+from parallel.running import STATIC
 
 ROOT = Path(__file__).parents[2]
 JOURNALS = tuple(ROOT / "results" / "h200" / name for name in ("model-shapes", "paper-kernel"))
@@ -24,7 +25,7 @@ LONG = 8192  # tokens from which on what a call holds is not small beside the re
 
 
 @pytest.mark.parametrize("shape", [(128, 128, 192, 128), (64, 8, 128, 128)])
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_a_method_on_one_gpu_holds_what_its_kernel_holds(method: str, shape: tuple[int, int, int, int]) -> None:
     """No method copies what one GPU has already: q, k, v, out and lse, in a backward also dout, the gradients and their fp32 sums."""
     tokens, (heads_q, heads_kv, size, size_v) = 256, shape

@@ -18,6 +18,7 @@ from longca.simulate.cluster import Algorithm, Cluster, Compute, Links, Operatio
 from longca.simulate.predict import predict
 from longca.simulate.programs import Programs, sent
 from longca.simulate.replay import replay
+from parallel.running import STATIC
 
 GB = 10**9
 # 1 GB/s of memory, 1 GB/s inside a node, .5 between nodes; nodes of two ranks; nothing else costs anything
@@ -155,7 +156,7 @@ def test_programs_that_do_not_fit_together_are_refused() -> None:
         replay([[post(1, 1, -1, 1.0), wait(1)], []], PLAIN)
 
 
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", STATIC)
 def test_every_method_takes_at_least_its_work_and_its_bytes(method: str) -> None:
     """Bounds that hold for any schedule: the slowest rank's tiles, and the bytes of the busiest link."""
     mask = masks.build("causal_document", 4096, seed=1)

@@ -39,6 +39,7 @@ class SplitRequest(Request):
     head_dims: Texts | None = None
     dtypes: Texts | None = None
     passes: Texts | None = None
+    source: str | None = None  # of block patterns
     grid: str | None = None
     options: Mapping[str, Number | Iterable[Number]] | None = None  # of the methods that have them
     seed: int | None = None  # of the documents

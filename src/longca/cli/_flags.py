@@ -93,6 +93,7 @@ def add_split(parser: Parser) -> None:
         "--workload", metavar="FILE", help="your own packs: a JSON object per line with mask and documents, as for `longca run`"
     )
     add_set(parser, "a parameter of the masks that have it")
+    parser.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (docs/sparse.md)")
     add_documents(parser)
     add_plugins(parser, "methods or masks of your own")
 

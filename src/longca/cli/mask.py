@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seqlen", metavar="S", help="tokens, such as 997, 8K or 1M (default 8K, or the length of the mask in a file)")
     add_seed(parser, "the seed of lengths and parameters (default 0)")
     add_set(parser, "a parameter, such as w=512")
-    parser.add_argument("--source", metavar="NAME", help="how a block pattern is selected: random, nsa or moba (default random)")
+    parser.add_argument("--source", metavar="NAME", help="how a block pattern is selected: random, nsa, moba or msa (default random)")
     parser.add_argument(
         "--heads", metavar="Q:KV", help="query and KV heads, such as 64:8, of a block pattern (one per KV head) or of the limit"
     )

@@ -59,7 +59,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--seeds", metavar="N|A,B", help="several seeds: how many, from 0 on; or which, such as 42,43")
     add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5")
     add_documents(what)
-    what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa or moba (docs/sparse.md)")
+    what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (docs/sparse.md)")
     what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
     what.add_argument("--deterministic", action="store_true", default=None, help="request deterministic backwards; checked on one device")
     what.add_argument("--cudagraph", action="store_true", default=None, help="capture each call in a CUDA graph, and time its replay")

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shape(parser, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
     add_extras(parser)
     parser.add_argument(
-        "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa or moba (default random)"
+        "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (default random)"
     )
     add_seed(parser)
     add_set(parser, "a parameter of the masks that have it, with one value (below 4K tokens, default windows and blocks are small)")

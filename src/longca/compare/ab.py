@@ -15,7 +15,7 @@ from longca.compare.paired import LOOKS, Round, ratio_of_rounds
 from longca.compare.verdicts import ORDER, REGRESSIONS, Verdict, decide, why_open
 from longca.results.problem import Problem
 from longca.results.ratio import Ratio
-from longca.results.record import Outcome, Status
+from longca.results.record import AT_FAULT, Outcome, Status
 from longca.results.shown import Part, Shown
 from longca.results.tables import Table
 from longca.text import format_dims, format_duration, format_heads, format_size, plural
@@ -71,8 +71,9 @@ class AB(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether B is right, and slower in no pair."""
-        return not any(pair.verdict in REGRESSIONS for pair in self.pairs)
+        """Whether B is right, and slower in no pair. What both sides refuse is no failure."""
+        failed = any(pair.failed and pair.failed[1].status in AT_FAULT for pair in self.pairs)
+        return not failed and not any(pair.verdict in REGRESSIONS for pair in self.pairs)
 
     @property
     def _sorted(self) -> list[Pair]:

@@ -34,6 +34,7 @@ class BlockMask(Handled):
     """
 
     documents = None
+    select_ms: float | None = None  # that a rule took to choose the blocks by their means
 
     def __init__(
         self,
@@ -83,6 +84,14 @@ class BlockMask(Handled):
     @property
     def heads(self) -> int:
         return len(self.kept)
+
+    @cached_property
+    def row_areas(self) -> Ints:
+        """The realised visible pairs of each row block, all heads together."""
+        times = self.kept.sum(0)
+        if self.band is not None:
+            return np.asarray((times * self._shown).sum(1), np.int64)
+        return np.asarray(np.diff(self.row_edges) * (times @ np.diff(self.col_edges)), np.int64)
 
     @cached_property
     def head_areas(self) -> list[int]:

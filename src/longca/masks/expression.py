@@ -116,7 +116,7 @@ class Expression:
         """The mask with its name and the parameters that are not fixed; one that two parts drew differently has the part's name before."""
         known: dict[str, Any] = {}
         for node, leaf in self.leaves.items():
-            for name in leaf.free:
+            for name in filter(made[node].params.__contains__, leaf.free):
                 value = made[node].params[name]
                 known[name if known.get(name, value) == value else f"{leaf.part.name}.{name}"] = value
         mask.name, mask.params, mask.seed = self.name, known, seed

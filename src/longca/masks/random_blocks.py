@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,10 @@ def variable_edges(seqlen: int, average: int, least: int, rng: Random) -> Ints:
 
 @dataclass(frozen=True)
 class BlockPattern:
-    """A dynamic mask by name. Call it: `uniform_block(32768, heads=8, b=64, ratio=.2)`; `ratio` is the part kept."""
+    """A dynamic mask by name. Call it: `uniform_block(32768, heads=8, b=64, ratio=.2)`; `ratio` is the part kept.
+
+    `top`: so many key blocks are kept for each row block, whatever the ratio.
+    """
 
     name: str
     about: str
@@ -110,23 +114,32 @@ class BlockPattern:
         """The pattern that a rule selects, with a causal mask on top; `means` makes the means for the edges of rows and keys."""
         if source not in RULES:
             raise unknown("rule that selects blocks", source, list(RULES))
-        rows, columns, count, known = self.frame(seqlen, seed, params)
-        kept = select(source, means(rows, columns), rows, columns, count, int(known["heads"]))
-        return BlockMask(rows, columns, kept, band=causal(seqlen), name=self.name, params=known, seed=seed, source=source)
+        rows, columns, count, known = self.frame(seqlen, seed, params, source)
+        known_means, start = means(rows, columns), perf_counter()
+        kept = select(source, known_means, rows, columns, count, int(known["heads"]))
+        select_ms = round((perf_counter() - start) * 1e3, 3)
+        mask = BlockMask(rows, columns, kept, band=causal(seqlen), name=self.name, params=known, seed=seed, source=source)
+        mask.select_ms = select_ms
+        return mask
 
-    def frame(self, seqlen: int, seed: int, params: Mapping[str, float]) -> tuple[Ints, Ints, int, dict[str, float]]:
+    def frame(
+        self, seqlen: int, seed: int, params: Mapping[str, float], source: str = "random"
+    ) -> tuple[Ints, Ints, int, dict[str, float]]:
         """Edges of rows and keys, how many blocks a row keeps, and all parameters: what all patterns of these parameters share."""
         seqlen, seed = check_seqlen(seqlen), check_seed(seed)
-        known = self.known(params)
-        if not 0 < known["ratio"] <= 1:
+        known = self.known(params, source)
+        if not 0 < known.get("ratio", 1) <= 1:
             raise BadInput(f"{self.name}: ratio is the part of the blocks that is kept, above 0 and up to 1, not {known['ratio']}.")
         rows, columns = self.edges(seqlen, known, Random(f"{self.name}/{seed}"))
         return rows, columns, self.count(seqlen, len(columns) - 1, known), known
 
-    def known(self, params: Mapping[str, float]) -> dict[str, float]:
-        """All parameters, checked. `least` is at most `avg`: by default the smaller of 128 and avg."""
+    def known(self, params: Mapping[str, float], source: str = "random") -> dict[str, float]:
+        """All parameters, checked. `least` is at most `avg`: by default the smaller of 128 and avg. Of `top` and `ratio` the one that says
+        how many blocks are kept."""
         self.check(params)
-        known = {**self.defaults, **params}
+        usual = RULES[source].defaults if source in RULES else {}
+        known = {**self.defaults, **{name: usual[name] for name in usual if name in self.defaults}, **params}
+        known.pop("ratio" if known["top"] else "top")
         for name in known:
             if name != "ratio":
                 at_least(self.name, name, known[name], 1, MOST_HEADS if name == "heads" else None)
@@ -141,8 +154,10 @@ class BlockPattern:
     def count(self, seqlen: int, columns: int, known: Mapping[str, float]) -> int:
         """How many of the key blocks each row block keeps: ratio * seqlen / b, or ratio * columns where sizes vary, rounded down.
 
-        The ratio is taken as it is written (0.29 is 29/100), so that no rounding of floats drops a block.
+        With `top`, that many. The ratio is taken as it is written (0.29 is 29/100), so that no rounding of floats drops a block.
         """
+        if "top" in known:
+            return min(int(known["top"]), columns)
         ratio = Fraction(str(float(known["ratio"])))
         blocks = Fraction(seqlen, int(known["b"])) if "b" in known and ratio < 1 else columns
         return min(max(1, int(ratio * blocks)), columns)
@@ -169,9 +184,12 @@ def _variable(seqlen: int, params: dict[str, float], rng: Random) -> tuple[Ints,
 
 
 uniform_block = BlockPattern(
-    "uniform_block", "blocks of b x b tokens; each query block keeps the best of them", {"b": 64, "ratio": 0.5, "heads": 1}, _uniform
+    "uniform_block",
+    "blocks of b x b tokens; each query block keeps the best of them",
+    {"b": 64, "ratio": 0.5, "heads": 1, "top": 0},
+    _uniform,
 )
 variable_block = BlockPattern(
-    "variable_block", "blocks of random size, avg on average", {"avg": 256, "ratio": 0.5, "heads": 1, "least": 128}, _variable
+    "variable_block", "blocks of random size, avg on average", {"avg": 256, "ratio": 0.5, "heads": 1, "least": 128, "top": 0}, _variable
 )
 BLOCK_PATTERNS = {pattern.name: pattern for pattern in (uniform_block, variable_block)}

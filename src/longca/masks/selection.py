@@ -1,13 +1,13 @@
-"""Blocks that queries select themselves: the rules of NSA and MoBA on the mean query and the mean key of each block.
+"""Blocks that queries select themselves: the rules of NSA, MoBA and MSA on the mean query and the mean key of each block.
 
-Both are causal: a row block chooses among the key blocks that it sees something of, and within a block the causal mask hides the rest.
+All are causal: a row block chooses among the key blocks that it sees something of, and within a block the causal mask hides the rest.
 Means are whole numbers (of `QUANTUM`), and so are the scores made of them: the order of a sum, or the library that computes it,
 cannot change a choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,10 +33,11 @@ class Rule(NamedTuple):
     scores: Callable[[Floats, Floats, NDArray[np.bool_]], Floats]  # of one KV head: [group, rows, D], [keys, D], visible -> [rows, keys]
     sinks: int  # first key blocks that every row block keeps
     before: int  # key blocks before its own that it keeps
+    defaults: Mapping[str, int] = {}  # of parameters of a pattern that has them, in place of the pattern's own
 
 
 def _gate(q_GBD: Floats, k_BD: Floats, visible: NDArray[np.bool_]) -> Floats:
-    """MoBA: the product of the mean query with the mean key; query heads of a group choose together."""
+    """MoBA and MSA: the product of the mean query with the mean key; query heads of a group choose together."""
     return np.asarray(q_GBD.sum(0) @ k_BD.T)
 
 
@@ -53,6 +54,7 @@ def _importance(q_GBD: Floats, k_BD: Floats, visible: NDArray[np.bool_]) -> Floa
 RULES = {
     "nsa": Rule("NSA: attention on mean keys; the first block, the own one and the one before it are kept", _importance, 1, 1),
     "moba": Rule("MoBA: product with mean keys; the own block is kept", _gate, 0, 0),
+    "msa": Rule("MSA: product with mean keys; 16 blocks of 128, the own one is kept", _gate, 0, 0, {"b": 128, "top": 16}),
 }
 SOURCES = {"random": "uniform random scores", **{name: rule.about for name, rule in RULES.items()}}
 

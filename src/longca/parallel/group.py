@@ -96,7 +96,9 @@ class Group:
         if (plan.rank, plan.ranks) != (self.rank, self.size):
             raise BadInput(f"the plan is for rank {plan.rank} of {plan.ranks}, and this is rank {self.rank} of {self.size}; plan here.")
         known = self._plans.pop(plan.digest, plan)
-        known.group, known.has_sharded = self, known.has_sharded or plan.has_sharded
+        if plan.has_sharded:  # in another process: what it knows of the batch is newer
+            known.has_sharded, known.labelled = True, plan.labelled
+        known.group = self
         known.held_bytes = known.held_bytes or tensor_bytes((known.masks, known.shards), DEPTH)
         self._plans[plan.digest] = known
         self._forget()

@@ -60,6 +60,7 @@ class Method(ABC):
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
     options: ClassVar[tuple[Option, ...]] = ()  # numbers that a user may choose; `Plan.options` has them
     takes_every_mask: ClassVar[bool] = True  # False: `supports` refuses some static masks
+    takes_blocks_alone: ClassVar[bool] = False  # it refuses all of them
     takes_any_shards: ClassVar[bool] = True  # False: its programs work with the shards of their own mask alone
 
     @property
@@ -84,8 +85,10 @@ class Method(ABC):
         return No(f"needs {', '.join(missing)}: pip install {self.package or missing[0]}") if missing else Yes()
 
     def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
+        if self.takes_blocks_alone and not isinstance(mask, BlockMask):
+            return No("it takes block patterns alone; use magi for other masks")
         if isinstance(mask, BlockMask) and self.no_blocks:
-            return No(f"{self.no_blocks}; use {'ulysses or ' if ranks <= case.heads_q else ''}ring_allgather")
+            return No(f"{self.no_blocks}; use {'ulysses, ' if ranks <= case.heads_q else ''}ring_allgather or block_cast")
         if mask.heads not in (1, case.heads_kv):
             return No(f"the mask has {mask.heads} block patterns for {case.heads_kv} KV heads; give 1 or {case.heads_kv}")
         if case.sinks and not self.takes_sinks:

@@ -97,7 +97,8 @@ class Plan(Handled):
             raise BadInput(f"a plan shards a tensor or a dict of tensors, not {type(given).__name__}.")
         if isinstance(given, Batch):
             raise BadInput("this batch is sharded already; shard a batch once, before the model.")
-        whole = batch.with_shifted_labels(given, next(iter(self.masks.values())).documents, self.seqlen, axis, ignore_index)
+        documents = next((mask.documents for mask in self.masks.values() if mask.documents), None)
+        whole = batch.with_shifted_labels(given, documents, self.seqlen, axis, ignore_index)
         own = Batch({name: batch.cut(x, self.rows, self.seqlen, axis, f"batch[{name!r}]", self.digest) for name, x in whole.items()})
         if batch.SHIFTED in whole:
             self.labelled = int((whole[batch.SHIFTED] != ignore_index).sum())

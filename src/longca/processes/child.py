@@ -151,10 +151,13 @@ class Child:
         return spent
 
     def pause(self) -> None:
-        """Stops the child and everything below it, until `resume`; time goes on for its deadlines."""
+        """Stops the child and everything below it, until `resume`. That time does not count for its deadlines."""
+        self._paused = time.monotonic()
         self._order(STOP)
 
     def resume(self) -> None:
+        now = time.monotonic()
+        self._since = min(now, self._since + now - self._paused)
         self._order(GO)
 
     def _order(self, byte: bytes) -> None:

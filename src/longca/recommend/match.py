@@ -117,7 +117,8 @@ def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, 
     differs where it was set by hand."""
     if not record.built.params:
         return {}
-    usual, by_hand = default_params(record.problem.mask, record.problem.heads_kv), dict(record.problem.params)
+    usual = default_params(replace_fields(record.problem, params=tuple(asked.items())))
+    by_hand = dict(record.problem.params)
     differing = {}
     for name, value in record.built.params.items():
         wanted = asked.get(name, usual.get(name))

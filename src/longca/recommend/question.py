@@ -97,7 +97,7 @@ class Question:
     @property
     def all_params(self) -> dict[str, Any]:
         """Every parameter of the mask: as given, else its default, or `DRAWN`."""
-        given = default_params(self.problem.mask, self.problem.heads_kv) | dict(self.problem.params)
+        given = default_params(self.problem) | dict(self.problem.params)
         return {name: DRAWN if callable(value) else value for name, value in given.items()}
 
     def build(self, seed: int) -> masks.AnyMask:
@@ -123,10 +123,13 @@ def input_gib(problem: Problem) -> float:
     return problem.seqlen * per_token * BYTES[problem.dtype] / GIB
 
 
-def default_params(mask: str, heads_kv: int) -> dict[str, Any]:
-    """The parameters of a mask that nobody gives; a block pattern has one pattern per KV head."""
-    defaults: dict[str, Any] = dict(masks.find(mask).defaults)
-    return defaults | ({"heads": heads_kv} if "heads" in defaults and masks.has_blocks(mask) else {})
+def default_params(problem: Problem) -> dict[str, Any]:
+    """The parameters of a mask that nobody gives; a block pattern has one pattern per KV head, and a ratio where no `top` is given."""
+    pattern = masks.find(problem.mask)
+    defaults: dict[str, Any] = dict(pattern.defaults)
+    if isinstance(pattern, masks.BlockPattern):
+        defaults = pattern.known({name: value for name, value in problem.params if name == "top"}, problem.source)
+    return defaults | ({"heads": problem.heads_kv} if "heads" in defaults and masks.has_blocks(problem.mask) else {})
 
 
 def parse_fields(**typed: Any) -> dict[str, Any]:

@@ -42,7 +42,8 @@ def as_rows(results: Results) -> list[dict[str, Any]]:
     """One row per cell with every field of its record; docs/results.md explains them."""
     patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
     return [
-        _row(record, results.environment(record), patterns) | _roofline(record, results) | _of_ranks(record) for record in results.records
+        _row(record, results.environment(record), patterns) | _roofline(record, results) | _of_ranks(record) | _of(record, "select_ms")
+        for record in results.records
     ]
 
 

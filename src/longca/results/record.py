@@ -78,6 +78,11 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The SM clock that the times are of; None where it was not read."""
         return self.at_mhz or self.clock_mhz
 
+    @property
+    def measured(self) -> float:
+        """The median as measured, whatever clock the times are given for."""
+        return self.median * self.at_mhz / self.clock_mhz if self.at_mhz and self.clock_mhz else self.median
+
 
 Error = Annotated[float, Meta(ge=0)]  # of any size: a wrong lse may be off by more than any bound
 
@@ -144,6 +149,7 @@ class Outcome(Struct, kw_only=True, omit_defaults=True):
     grad: bool = True
     check: Check | None = None
     build_ms: NotNegative | None = None
+    select_ms: NotNegative | None = None
     plan_ms: NotNegative | None = None
     compile_ms: NotNegative | None = None
     timed: Times | None = None

@@ -90,7 +90,3 @@ def code_block(text: str) -> str:
 def format_figure(value: float) -> str:
     """A speed or an amount in three digits, from 100 on without a fraction."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def format_share(share: float) -> str:
-    return f"{100 * share:.{int(share < 0.1)}f} %"

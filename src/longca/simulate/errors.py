@@ -128,5 +128,5 @@ def usual(name: str, cluster: Cluster, kind: str) -> Spread:
 
 def margin(trusts: Sequence[Trust], expected: Spread) -> float:
     """By how much times of these methods must differ to be told apart: the largest of their median errors; of a method or setting that was
-    never compared, what nine in ten of the compared ones do not exceed."""
+    never compared, that of all methods."""
     return max(trust.spread.median if trust.spread and not trust.differences else expected.median for trust in trusts)

@@ -62,6 +62,16 @@ def test_rounds_have_new_workers_and_sides_change_places() -> None:
     assert abs(pairs.count(("A", "B")) - pairs.count(("B", "A"))) <= 3
 
 
+def test_times_of_two_clocks_are_compared_as_measured() -> None:
+    """The same kernel, at a clock that is once just below and once just above the one from which on times stay as measured."""
+    at_reference = Times(median=2.6, p20=2.6, p80=2.6, samples=[2.6], tflops=1.0, clock_mhz=1820.0, clocks=[1820], at_mhz=1400.0)
+    as_measured = Times(median=2.0, p20=2.0, p80=2.0, samples=[2.0], tflops=1.0, clock_mhz=1840.0, clocks=[1840])
+    played = contest(Pass.FWD)
+    one, other = (lambda *_, timed=timed: Outcome(status=Status.OK, timed=timed) for timed in (at_reference, as_measured))
+    run(played, one, other, lambda rounds: True)
+    assert played.rounds[Pass.FWD].times[0][0] == pytest.approx((2.0, 2.0))
+
+
 def test_a_decided_pass_is_timed_no_longer() -> None:
     played = contest(Pass.FWD, Pass.BWD)
     same = lambda turn, pass_, grad: timed(1.0 if pass_ is Pass.FWD else 9.0)  # noqa: E731

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from longca import masks
 from longca.bench.many_devices.grids import (
     grid_of,
     options_of,
@@ -132,8 +133,11 @@ def _catalogue(suite: Suite, plugins: Sequence[str], device: str, methods: Seque
 
 
 def methods_of(suite: Suite) -> list[str]:
-    """The methods of a suite; refuses unknown names. `peers` stands for other projects' methods that are installed, and their balancers."""
-    groups = {"all": registry.names(), "peers": [name for name in registry.peers() if registry.get(name).available()]}
+    """The methods of a suite; refuses unknown names. `all` stands for LongCA's own, without those for block patterns where there are none;
+    `peers` for other projects' methods that are installed, and their balancers."""
+    blocks = any(map(masks.has_blocks, suite.mask_names))
+    own = [name for name in registry.names() if blocks or not registry.get(name).takes_blocks_alone]
+    groups = {"all": own, "peers": [name for name in registry.peers() if registry.get(name).available()]}
     names = [name for given in suite.methods for name in groups.get(given, [given])]
     if not names:
         raise Unavailable(f"none of the peers is installed; `longca ls cp` says how to install {', '.join(registry.peers())}.")

@@ -107,6 +107,7 @@ class Ranks:
         prepared = self._prepare(cell, mask)
         known: dict[str, Any] = {"grad": cell.grad, "backward_kind": least_backward(prepared), "check": self._check(job)}
         known |= {name: max(getattr(answer, name) for answer in prepared) for name in ("build_ms", "plan_ms")}
+        known["select_ms"] = getattr(mask, "select_ms", None)
         uneven = imbalance([answer.work for answer in prepared])
         for pass_ in job.passes:
             settings = {"pass_": pass_.value, "settings": msgspec.to_builtins(self._suite.clock)}

@@ -65,7 +65,12 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer | Profiled
     session.phase("build")  # kernels compile in their first call
     check, first_ms = _check(kernel, attention, case, cell.problem.seed, reference, session, job.repeats)
     known: dict[str, Any] = {"variant": kernel.variant or None, "backward_kind": kernel.backward, "grad": case.backward, "check": check}
-    known |= {"chose": kernel.chose or None, "build_ms": session.build_ms, "plan_ms": plan_ms}
+    known |= {
+        "chose": kernel.chose or None,
+        "build_ms": session.build_ms,
+        "plan_ms": plan_ms,
+        "select_ms": getattr(mask, "select_ms", None),
+    }
     if not job.timed:
         yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.jobs import Job
 from longca.results.problem import Pass
-from longca.results.record import Outcome, Status
+from longca.results.record import Outcome, Status, Times
 from longca.results.settings import ClockSettings
 
 TURNS = {"cpu": 5, "cuda": 3}  # of a round
@@ -63,7 +63,7 @@ class Contest:
         turns = [self._turn(workers, (first + number) % 2) for number in range(self._turns) if self.left]
         for pass_ in self.left:
             both = [turn[pass_] for turn in turns]
-            self.rounds[pass_].times.append([(a.timed.median, b.timed.median) for a, b in both if a.timed and b.timed])
+            self.rounds[pass_].times.append([_milliseconds(a.timed, b.timed) for a, b in both if a.timed and b.timed])
 
     def _turn(self, workers: Sequence[Workers], first: int) -> Outcomes:
         """One turn of both sides, the `first` one first; passes that fail are noted and closed."""
@@ -76,6 +76,11 @@ class Contest:
                 self.rounds[pass_] = Rounds(failed=both)
                 self.close(pass_)
         return found
+
+
+def _milliseconds(a: Times, b: Times) -> tuple[float, float]:
+    """The medians of both; as measured where only one of them is given for the device's reference clock."""
+    return (a.median, b.median) if a.at_mhz == b.at_mhz else (a.measured, b.measured)
 
 
 def take_rounds(

@@ -178,7 +178,7 @@ def _mask_outline(problem: Problem) -> MaskEntry:
         return mask_entry(problem)
     refuse_too_long(problem)
     params = {**dict(problem.params), "heads": problem.patterns}
-    rows, columns, count, known = masks.BLOCK_PATTERNS[problem.mask].frame(problem.seqlen, problem.seed, params)
+    rows, columns, count, known = masks.BLOCK_PATTERNS[problem.mask].frame(problem.seqlen, problem.seed, params, problem.source)
     random = problem.source == "random"
     draws_nothing = count == len(columns) - 1  # every block is kept
     made_from = None if draws_nothing else (problem.seed, problem.source, None if random else problem.token_shape)

@@ -184,6 +184,10 @@ class Shape:
         self.storage.listener.worked(part.bytes + 2 * part.numel() * self.element_size())
         return self
 
+    def index_copy_(self, axis: int, index: Any, part: Shape) -> Shape:
+        self.storage.listener.worked(2 * part.bytes)
+        return self
+
     def copy_(self, source: Shape) -> Shape:
         self._worked(source, written=self)
         return self

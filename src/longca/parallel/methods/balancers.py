@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from longca.kernels.base import Answer, Case, No
 from longca.masks import AnyMask, Mask
 from longca.parallel.cuts import TILE
 from longca.parallel.grid import Grid
@@ -47,6 +48,12 @@ class TorchPtrr(RingAllgather):
     name = "torch_ptrr"
     about = "shards of torch's PTRR balancer: blocks of 128 rows, sorted by visible key blocks and dealt to and fro; K and V by all-gather"
     order, balancer, no_blocks = 300, True, NO_BLOCKS
+
+    def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
+        least = TILE * (ranks - 1) + 1
+        if mask.seqlen_q < least:
+            return No(f"it gives each of {ranks} ranks a block of {TILE} rows, which takes {least} tokens or more; use torch_head_tail")
+        return super().supports(mask, case, ranks, grid)
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         assert isinstance(mask, Mask)  # block patterns are refused

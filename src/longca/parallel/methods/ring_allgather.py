@@ -28,10 +28,12 @@ class RingAllgather(Method):
         return zigzag(mask, grid.ring)
 
     def program(self, plan: Plan, comm: Comm) -> Program:
-        from longca.parallel.primitives.gather import Gather
+        from longca.parallel.primitives.gather import Gather, GatherScatter, all_keys
         from longca.parallel.primitives.local import Local
 
         kernel, heads = plan.local_kernel(comm), (0, plan.case.heads_q)
         if comm.size == 1:
             return Local(kernel, plan.mask, plan.rows(0), heads)  # all keys are here: there is nothing to gather, and nothing to copy
-        return Gather(kernel, comm, plan.mask, plan.shards, heads, plan.crosses_nodes(range(comm.size)))
+        (piece,) = kernel.over_shards(plan.mask, plan.shards, comm.rank, all_keys(plan.mask), [0])
+        collective = GatherScatter(kernel, comm, plan.shards, plan.crosses_nodes(range(comm.size)))
+        return Gather(kernel, plan.rows(comm.rank), heads, piece, collective)

@@ -1,9 +1,9 @@
-"""Gather: gathers all keys in global order and attends once. The backward gathers them again and reduce-scatters their gradients."""
+"""Gather: gathers keys in global order and attends once. The backward gathers them again and returns sums of their gradients."""
 
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm
 from longca.parallel.cuts import once_for_all_ranks
-from longca.parallel.primitives.local import LocalKernel
+from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Program, Saved, with_sinks
 from longca.parallel.primitives.rows import take_rows
-from longca.parallel.ranges import Shards, as_array, count, tokens
+from longca.parallel.ranges import Ranges, Shards, as_array, count, tokens
 
 
 class Order(NamedTuple):
@@ -80,13 +80,21 @@ class GatherScatter:
         return [take_rows(total.to(self.kernel.dtype), None, self.kernel.layout) for total in totals]
 
 
+class Collective(Protocol):
+    """Gathers keys of other ranks, and returns the sums of their gradients to their owners."""
+
+    part_type: torch.dtype | None  # in which the parts of sums travel; None: as they are
+
+    def gathered(self, *own: torch.Tensor) -> list[torch.Tensor]: ...
+
+    def scattered(self, *wholes: torch.Tensor) -> list[torch.Tensor]: ...
+
+
 class Gather(Program):
-    def __init__(
-        self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int], crosses_nodes: bool = False
-    ) -> None:
-        self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        (self.piece,) = kernel.over_shards(mask, shards, comm.rank, all_keys(mask), [0])
-        self.collective = GatherScatter(kernel, comm, shards, crosses_nodes)
+    """`piece` is the attention of the rows over the keys that are gathered; None where they see none."""
+
+    def __init__(self, kernel: LocalKernel, rows: Ranges, heads: tuple[int, int], piece: Piece | None, collective: Collective) -> None:
+        self.kernel, self.rows, self.heads, self.piece, self.collective = kernel, rows, heads, piece, collective
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None

@@ -12,7 +12,7 @@ import torch
 from longca.masks import Mask
 from longca.parallel.comm.base import Comm, Transfer, all_of
 from longca.parallel.cuts import once_for_all_ranks
-from longca.parallel.primitives.hop import Channels, Hop
+from longca.parallel.primitives.hop import Hop, hops_of
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Program, Saved, with_sinks
@@ -56,8 +56,7 @@ class GroupCast(Program):
         key_bytes = case.heads_kv * (case.head_dim + case.head_dim_v) * kernel.dtype.itemsize
         way = routes_of(needs_of(mask, shards), node, max(1, stages), JOIN_BYTES // key_bytes)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
-        first = comm.rank // node * node
-        self.node = range(first, min(first + node, comm.size))
+        self.node = node
         if stages == 0 and [len(route) for route in way] == [1]:
             self.stages = [self._stage(way[0], rows, joined_with_own=True)]
         else:
@@ -68,12 +67,8 @@ class GroupCast(Program):
         self.stages_backward = [self.stages[0], *self.stages[2:], self.stages[1]] if self.relayed else self.stages
 
     def _stage(self, route: Route, rows: Mask, joined_with_own: bool = False) -> Stage:
-        held, hops = [self.rows], list[Hop]()
-        for leg in route:
-            hops.append(Hop(leg, held, self.comm.rank, self._channels(leg.in_node)))
-            held = hops[-1].landing
-        if joined_with_own:
-            held = [self.rows, *held]
+        hops = hops_of(route, [self.rows], self.comm, self.node)
+        held = [self.rows, *hops[-1].landing] if joined_with_own else hops[-1].landing
         keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *held]))
         seen = rows.cols(keys)  # type: ignore[arg-type]
         if self.comm.shapes_only:
@@ -82,12 +77,6 @@ class GroupCast(Program):
             place = np.concatenate([np.zeros(0, np.int64), *(positions(part, keys) for part in held)])
             order, back = (torch.from_numpy(index).to(self.comm.device) for index in (np.argsort(place, kind="stable"), place))
         return Stage(self.kernel.over(seen), row_slices(seen), hops, order, back, count(self.rows) if joined_with_own else 0)
-
-    def _channels(self, in_node: bool) -> Channels:
-        """Those of all ranks, or those of this node: what nodes exchange does not wait for it."""
-        if not in_node:
-            return Channels(self.comm, self.comm.sub(range(self.comm.size), "gradients"))
-        return Channels(self.comm.sub(self.node, "relays"), self.comm.sub(self.node, "relayed gradients"), self.node[0])
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None

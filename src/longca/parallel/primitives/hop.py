@@ -14,7 +14,7 @@ from longca.parallel.comm.base import Comm, Message, Transfer, all_of
 from longca.parallel.primitives.merge import Total
 from longca.parallel.primitives.rows import Rows, add_rows, take_rows
 from longca.parallel.ranges import Ranges, count, tokens
-from longca.parallel.routes import Leg
+from longca.parallel.routes import Leg, Route
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,15 @@ class Channels:
     keys: Comm
     gradients: Comm
     first: int = 0
+
+    @classmethod
+    def of(cls, comm: Comm, node: int, in_node: bool) -> Channels:
+        """Those of all ranks, or those of this node of so many ranks: what nodes exchange does not wait for it."""
+        if not in_node:
+            return cls(comm, comm.sub(range(comm.size), "gradients"))
+        first = comm.rank // node * node
+        members = range(first, min(first + node, comm.size))
+        return cls(comm.sub(members, "relays"), comm.sub(members, "relayed gradients"), first)
 
 
 class Wanted(NamedTuple):
@@ -104,6 +113,15 @@ class Hop:
             buffers.clear()
 
         return comm.exchange(sends, receives).then(add)
+
+
+def hops_of(route: Route, held: Sequence[Ranges], comm: Comm, node: int) -> list[Hop]:
+    """The hops of a route for this rank, which has these keys at first; the last one's `landing` are those that come."""
+    hops = list[Hop]()
+    for leg in route:
+        hops.append(Hop(leg, held, comm.rank, Channels.of(comm, node, leg.in_node)))
+        held = hops[-1].landing
+    return hops
 
 
 class _Places:
