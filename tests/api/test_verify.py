@@ -98,6 +98,7 @@ def test_documents_are_given_or_drawn_as_in_a_run() -> None:
         longca.verify(right, masks="causal_document", documents=[96], packing="mixed", **SMALL)
 
 
+@pytest.mark.slow
 def test_an_object_and_its_file_get_the_same_answers() -> None:
     """One in this process, one in a worker: errors and messages are equal, number for number."""
     sys.path.insert(0, str(EXAMPLES))

@@ -105,6 +105,7 @@ def test_what_cannot_be_checked_is_refused_at_once(flags: list[str], message: st
     assert err.startswith(f"longca: {message}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--masks", "causal", "--quick", *SMALL, "--seqlens", "64,8M"]
@@ -141,6 +142,7 @@ def test_what_is_no_number_is_null_in_json_and_inf_in_the_table(tmp_path: Path, 
     assert " inf/" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_a_named_kernel_that_cannot_run_here_is_no_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(registry, "names", lambda: ["fa4", "torch"])  # all there are
@@ -152,6 +154,7 @@ def test_a_named_kernel_that_cannot_run_here_is_no_success(monkeypatch: pytest.M
     assert main(["verify", "--kernels", "all", *flags]) == 0
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hangs_is_ended_by_the_deadline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

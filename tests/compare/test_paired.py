@@ -25,6 +25,7 @@ def rounds(rng: np.random.Generator, count: int, change: float = 0.0, processes:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [{"processes": 0.001}, {"processes": 0.03}, {"modes": 0.4}])
 def test_equal_kernels_are_rarely_called_different(noise: dict[str, float]) -> None:
     rng, wrong = np.random.default_rng(0), 0

@@ -17,6 +17,7 @@ def ranks() -> Iterator[Pool]:
         yield pool
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

@@ -149,6 +149,7 @@ def test_the_version_does_not_depend_on_the_folder_and_is_that_of_one_file_where
     assert version(str(alone))["code"] == code_version.of_code(alone)
 
 
+@pytest.mark.slow
 def test_plugins_of_other_code_have_other_versions(tmp_path: Path) -> None:
     assert version(write(tmp_path / "a", EAGER)) != version(write(tmp_path / "b", LATE))
 

@@ -94,6 +94,7 @@ def refusals() -> Iterator[tuple[str, str]]:
                     yield kernel.label, answer.reason
 
 
+@pytest.mark.slow
 def test_reasons_follow_the_kernels_name_in_a_sentence() -> None:
     found = set(refusals())
     assert {label.partition(":")[0] for label, _ in found} > EXPECTED

@@ -159,6 +159,7 @@ def test_a_mask_mod_is_evaluated_in_chunks_and_for_every_head(monkeypatch: pytes
         masks.from_mask_mod(lambda b, h, q, k: owner[q + 100] == owner[k], 40)
 
 
+@pytest.mark.slow
 def test_what_is_too_large_is_refused_with_the_limit() -> None:
     flat = np.broadcast_to(np.array(True), (1 << 15, 1 << 14))
     with pytest.raises(

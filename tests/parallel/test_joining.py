@@ -59,6 +59,7 @@ def test_a_rank_takes_a_gpu_that_it_can_see(visible: int, taken: int, monkeypatc
         join(Launch(3, 8, 3, 8), "nccl")
 
 
+@pytest.mark.slow
 def test_two_processes_that_meet() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -25,6 +25,7 @@ def here(name: str) -> None:
         pytest.skip(str(answer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", ["", "1x4"])
 @pytest.mark.parametrize("name", [name for name in registry.peers() if registry.get(name).peer])
 def test_peers_are_right(name: str, grid: str, pool: Pool) -> None:

@@ -33,6 +33,7 @@ def test_on_real_ranks(model, kind, cause):
         assert cause in together.findings[0].causes[0]
 
 
+@pytest.mark.slow
 def test_the_command_names_the_cause_and_draws(tmp_path, capsys):
     lengths = tmp_path / "lengths.json"
     lengths.write_text("[29, 6, 11, 31, 19]")

@@ -106,6 +106,7 @@ def test_a_job_that_was_interrupted_leaves_its_ranks_to_nobody(monkeypatch: pyte
         assert before != after
 
 
+@pytest.mark.slow
 def test_ranks_end_with_their_parent(gone: Gone) -> None:
     """Even in the middle of a job."""
     parent = (

@@ -98,6 +98,7 @@ def test_shares_and_nodes(told: Path) -> None:
     assert all(set(entry) == {"NCCL_HOSTID"} for entry in nodes)  # whole GPUs
 
 
+@pytest.mark.slow
 def test_ranks_of_a_pool_share_a_daemon_which_ends_with_them(told: Path, nccl: dict[str, Path], gone: Gone) -> None:
     with Pool(2, sharing=Sharing(ranks=2)) as pool:
         for has_failed in (False, True):

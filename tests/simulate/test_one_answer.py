@@ -27,6 +27,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "cache" / "simulated"
 
 
+@pytest.mark.slow
 def test_recommend_says_what_simulate_says(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And keeps it: the second time nothing is simulated."""
     simulated = longca.simulate(masks="causal_document", seqlens="2K", head_dims=64, best=True, progress=False, **SHAPE)  # type: ignore[arg-type]

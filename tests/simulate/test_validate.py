@@ -46,6 +46,7 @@ def test_the_whole_validation(name: str, dense: float, packed: float) -> None:
     assert spread_of(point.error for point in beyond).median < 0.9 * spread_of(point.flat_error for point in beyond).median
 
 
+@pytest.mark.slow
 def test_documents_are_those_of_the_published_figures() -> None:
     """As long as the sequence, none longer than a quarter of it; as dense as independent runs of the published sampler."""
     densities = []

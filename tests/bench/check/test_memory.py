@@ -210,6 +210,7 @@ def test_where_there_is_no_memory_for_the_inputs_of_both_data_sets_there_is_for_
     assert compared == [*DATA_SETS]
 
 
+@pytest.mark.slow
 def test_a_reference_takes_its_inputs_itself_and_fp64_numbers_of_one_head() -> None:
     """All heads together would take more than three times the unit."""
     mask, case = shape()

@@ -37,6 +37,7 @@ def by_method(folder: Path) -> dict[str | None, Record]:
     return {record.method: record for record in read(folder).records}
 
 
+@pytest.mark.slow
 def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["run", "--methods", "usp,magi", *QUICK, "--nproc", "4", "--grid", "2x2", "--out", str(tmp_path)]
     assert main(asked) == 0

@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from longca import masks
 from longca.results.reading import read
 
 
+@pytest.mark.slow
 def test_masks_of_a_plugin_a_file_and_an_expression(start_run: Any, tmp_path: Path, plugins: Path) -> None:
     mine = masks.causal(64) - masks.sliding_window(64, w=3)
     file = masks.write_mask(mine, tmp_path / "mine.json")
