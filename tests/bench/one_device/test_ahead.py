@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from longca.bench.one_device import ahead
 from longca.bench.one_device.ahead import Compilers, number_of_compilers
+from longca.bench.one_device.messages import WorkerJob
+from longca.bench.one_device.worker import Worker
 from longca.bench.plan.cells import make_cells, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
@@ -105,6 +108,15 @@ def test_a_compiler_that_breaks_is_dropped(children: list[IdleChild], jobs: list
     beside.enter("time")
     assert children[0].said == ["end"]
     assert children[1].said[-1] == "pause"
+
+
+def test_a_compiler_gives_memory_back_after_each_job(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[bool] = []
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: given_back.append(True))
+    worker, planned = Worker({"device": "cpu"}, lambda message: None, own_process=False), jobs[0].planned
+    job = WorkerJob(cells=[entry.cell for entry in planned], digest=planned[0].mask.digest, compile_only=True)
+    assert list(worker.handle(msgspec.to_builtins(job))) == []
+    assert given_back
 
 
 @pytest.mark.parametrize(("cores", "number"), [(1, 0), (2, 0), (4, 0), (8, 1), (16, 3), (64, 4)])

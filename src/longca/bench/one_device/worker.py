@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,6 +46,8 @@ class Worker:
         for reply in self._answers(job):
             yield to_message(reply)
         session.end_job()
+        if job.compile_only and "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()  # the worker that measures may need the memory
         if session.device_lost:
             yield to_message(DeviceLost())
 
