@@ -129,7 +129,7 @@ def question_of(cell: Cell) -> Problem:
 def contests(results: Sequence[Simulated], one_question: bool = False, layers: Mapping[str, int] | None = None) -> list[Contest]:
     """The questions of these results. With `one_question` (a workload) all masks and lengths are packs of one; with `layers` (a model) the
     masks of one seed are one pack. Entries that are refused or do not fit in some pack are left out; of entries that take as long as the
-    fastest, the one that needs the least memory is first."""
+    fastest, the one that needs the least memory is first, and of these the one with the fewest options set."""
     together: dict[Problem, dict[Split, dict[Problem, Simulated]]] = {}
     asked: dict[Problem, dict[Problem, list[Problem]]] = {}  # the problems of each pack of each question
     for result in results:
@@ -162,4 +162,4 @@ def _ordered(entries: Sequence[Entry]) -> list[Entry]:
     fastest = min(entry.total_ms for entry in entries)
     equal = [entry for entry in entries if entry.total_ms / fastest - 1 < AS_LONG and entry.is_simulated]
     slower = [entry for entry in entries if entry not in equal]
-    return sorted(equal, key=lambda entry: entry.peak_bytes) + sorted(slower, key=lambda entry: entry.total_ms)
+    return sorted(equal, key=lambda entry: (entry.peak_bytes, len(entry.split.options))) + sorted(slower, key=lambda entry: entry.total_ms)
