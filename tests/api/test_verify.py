@@ -53,7 +53,7 @@ def test_findings_are_rows_and_tables() -> None:
     assert rows["causal"]["dq_error"] <= rows["causal"]["dq_allowed"]
     assert {"another scale", "rows without keys", "strided inputs"} < set(rows)
     assert "wrong: blind on full: out is off by " in repr(found)
-    assert repr(found).splitlines()[0] == "error/allowed of the worst token:"
+    assert repr(found).splitlines()[0] == "error of the worst token, as a share of its tolerance:"
     assert "<td>full</td>" in found._repr_html_()
 
 

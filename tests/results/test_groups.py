@@ -29,6 +29,16 @@ def test_a_curve_counts_the_contests_in_which_a_kernel_is_that_close(contests: l
     assert wins == sorted(wins, reverse=True), "the one that wins most often comes first"
 
 
+@pytest.mark.parametrize(("clocks", "best"), [([1500] * 9, "slower"), (None, "new")])
+def test_records_of_an_older_clock_are_compared_with_others_as_measured(clocks: list[int] | None, best: str) -> None:
+    """1.75 ms at 1,410 MHz are 1.645 ms at 1,500 MHz, as measured: less than 1.7 ms."""
+    new = kernel("new", [1.75] * 9, "fwd", clock_mhz=1500.0, at_mhz=1410.0, clocks=[1500] * 9)
+    other = kernel("slower", [1.7] * 9, "fwd", clock_mhz=1500.0, clocks=clocks)
+    (group,) = groups_of(results_of([new, other])).every
+    assert group.ranking.best is not None
+    assert group.ranking.best.line == best
+
+
 def test_forward_and_backward_together_are_a_contest_whose_times_add_up() -> None:
     """a wins the forward, b the backward and, by the sum, both."""
     times = {("a", "fwd"): 1.0, ("a", "bwd"): 9.0, ("b", "fwd"): 2.0, ("b", "bwd"): 3.0, ("only", "fwd"): 0.5}

@@ -72,7 +72,9 @@ class SmClock:
         self._first, self._last = (torch.zeros(SLOTS, 2, dtype=torch.int64, device="cuda") for _ in range(2))
 
     def begin(self) -> None:
-        """Enqueues the first reading."""
+        """Forgets the readings before, and enqueues the first one."""
+        self._first.zero_()
+        self._last.zero_()
         self._enqueue(self._first)
 
     def end(self) -> None:

@@ -12,6 +12,7 @@ from longca.results.record import TensorError
 from longca.results.shown import Part
 from longca.results.tables import Table
 
+MANY = 10.0  # times the tolerance, from which on a share is no percentage
 REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported", "skipped")  # statuses with a sentence below the table
 
 
@@ -27,7 +28,7 @@ def verification(findings: Sequence[Finding]) -> list[Part]:
             errors = [_error(finding.errors.get(tensor)) for tensor in tensors]
             rows.append([finding.kernel, finding.place, str(finding.seqlen), *shape, finding.status.value, *errors, note])
     columns = ["kernel", "mask", "seqlen", *varying, "status", *tensors, "note"]
-    table: list[Part] = [Table("error/allowed of the worst token:", columns, rows)] if rows else []
+    table: list[Part] = [Table("error of the worst token, as a share of its tolerance:", columns, rows)] if rows else []
     counts = Counter(finding.status for finding in findings)
     return [*table, *reasons(findings), ", ".join(f"{count} {status}" for status, count in counts.items())]
 
@@ -48,7 +49,7 @@ def reasons(findings: Sequence[Finding]) -> list[str]:
 
 
 def _joined(places: Sequence[str], trials: Set[str]) -> str:
-    return "all trials" if set(places) == trials else ", ".join(dict.fromkeys(places))
+    return "all trials" if len(trials) > 1 and set(places) == trials else ", ".join(dict.fromkeys(places))
 
 
 def _varying(findings: Sequence[Finding]) -> list[str]:
@@ -68,8 +69,9 @@ def unchecked(findings: Sequence[Finding], named: Sequence[str]) -> str:
 
 
 def _error(error: TensorError | None) -> str:
+    """The error as a share of the tolerance: up to 100 % passes."""
     if error is None:
         return "-"
-    value, allowed = (math.inf if number is None else number for number in (error.error, error.allowed))
-    pairs = ((f"{value:.{digits}e}", f"{allowed:.{digits}e}") for digits in range(1, 6))
-    return "/".join(next((pair for pair in pairs if pair[0] != pair[1]), (f"{value:.1e}", f"{allowed:.1e}")))
+    if not error.passes and error.share < MANY:  # a wrong one is never "100 %"
+        return f"{max(101, round(100 * error.share))} %"
+    return f"{100 * error.share:.0f} %" if error.share < MANY else f"{error.share:.0e}x" if error.share < math.inf else "inf"
