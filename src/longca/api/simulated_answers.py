@@ -21,6 +21,7 @@ from longca.recommend.question import Question
 from longca.results.metrics import GIB
 from longca.results.shown import Part
 from longca.results.tables import Table
+from longca.simulate import errors
 from longca.simulate.answers import Simulation
 from longca.simulate.run import MODEL
 from longca.text import format_dims, format_heads
@@ -76,12 +77,12 @@ def request_of(question: Question, progress: bool) -> SimulateRequest:
 
 
 def _key(request: SimulateRequest) -> str:
-    """Another request, cluster, model of it, or code of methods is another answer."""
+    """Another request, cluster, model of it, comparison with measured times, or code of methods is another answer."""
     asked = {field.name: str(getattr(request, field.name)) for field in fields(request) if field.name != "progress"}
     cluster = find_cluster(request.cluster, request.constants)
     kernel = kernels.default_for_methods("cpu" if cluster[1].cores else "cuda")
     methods = {name: method_versions(name) for name in registry.names()}
-    return fingerprint(asked, cluster, MODEL, longca.__version__, methods, kernel_versions(kernel))
+    return fingerprint(asked, cluster, MODEL, errors.FILE.read_text(), longca.__version__, methods, kernel_versions(kernel))
 
 
 def _read(file: Path) -> Any:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from longca.errors import BadInput
 from longca.kernels.bounded_cache import tensor_bytes, tensors_in
-from longca.masks import AnyMask
+from longca.masks import AnyMask, Mask
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.options import Options
 from longca.parallel.plan import Plan
@@ -99,7 +99,7 @@ class Group:
         if plan.has_sharded:  # in another process: what it knows of the batch is newer
             known.has_sharded, known.labelled = True, plan.labelled
         known.group = self
-        known.held_bytes = known.held_bytes or tensor_bytes((known.masks, known.shards), DEPTH)
+        known.held_bytes = known.held_bytes or tensor_bytes((known.shards, [_arrays(mask) for mask in known.masks.values()]), DEPTH)
         self._plans[plan.digest] = known
         self._forget()
         self._state(known)
@@ -177,6 +177,11 @@ class Group:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _arrays(mask: AnyMask) -> object:
+    """The arrays that make a mask, without what it remembers: a rank that drew it remembers more than others."""
+    return [*mask.bands] if isinstance(mask, Mask) else mask.kept
 
 
 def _process_group(given: Any) -> tuple[Any, str]:

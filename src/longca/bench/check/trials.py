@@ -326,7 +326,7 @@ def _guarded(asked: Asked) -> Tried:
     try:
         with eagerly():
             tried = _plainly(asked, asked.masks, lambda subject, case: _GuardedSubject(subject, zones))
-    except Refused:
+    except (Refused, torch.AcceleratorError):  # the device is lost: the kernel reached memory that is not its own
         raise
     except Exception as error:  # it was right without zones
         raise Refused(f"it cannot be called while its allocations are replaced: {type(error).__name__}: {error}") from error
