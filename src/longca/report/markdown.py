@@ -72,8 +72,8 @@ def _environment(name: str, environment: Environment) -> str:
 def headlines(groups: Groups) -> list[Group]:
     """Per mask and pass the contest at the longest length at which kernels can be compared; masks in the order of the journal. What was
     simulated is never compared with what was measured."""
-    lengths = grouped(groups.measured, lambda group: group.contest._replace(seqlen=0)).values()
-    ranked = [several for own in lengths if (several := [group for group in own if group.ranking.best])]
+    lengths = groups.by(lambda contest: contest._replace(seqlen=0)).values()
+    ranked = [several for own in lengths if (several := [group for group in own.measured if group.ranking.best])]
     longest = [max(several, key=lambda group: group.contest.seqlen) for several in ranked]
     panels, passes = list(dict.fromkeys(group.first.panel for group in longest)), list(Pass)
     return sorted(longest, key=lambda group: (panels.index(group.first.panel), passes.index(group.contest.pass_)))

@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import TypeVar
 
 from longca.results.naming import Row
-from longca.results.problem import Pass
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -23,12 +22,6 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups[key(item)].append(item)
     return dict(groups)
-
-
-def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.problem.pass_")) -> dict[Pass, list[Item]]:
-    """Rows, or whatever has a pass, by pass: forward first."""
-    groups = grouped(items, pass_of)
-    return {pass_: groups[pass_] for pass_ in Pass if pass_ in groups}
 
 
 def timed_lines(rows: Iterable[Row], series: Names = line_of) -> list[str]:

@@ -39,9 +39,12 @@ class Speeds(NamedTuple):
 
 def speeds(groups: Groups) -> list[Speeds]:
     """One for each setting and pass in which something is supported."""
-    own = grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0, ranks=1))
-    found = [_speeds(contest, several) for contest, several in own.items()]
+    found = [_speeds(contest, own.measured) for contest, own in groups.by(_of_any_ranks).items()]
     return [one for one in found if one.places]
+
+
+def _of_any_ranks(contest: Contest) -> Contest:
+    return contest._replace(mask_name="", seqlen=0, ranks=1)
 
 
 def _speeds(contest: Contest, groups: Sequence[Group]) -> Speeds:
