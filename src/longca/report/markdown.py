@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from longca.report.terminal import failure_table, fastest_tables
-from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
-from longca.results.grouping import grouped, timed_lines
+from longca.results.grouping import grouped, only_beside, timed_lines
 from longca.results.groups import Group, Groups
 from longca.results.naming import Row, Setting
 from longca.results.points import MEMORY, point
@@ -19,9 +18,8 @@ from longca.results.ratio import CONFIDENCE, REPEATS
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
 from longca.results.reproduce import command
-from longca.results.shares import worst_error
 from longca.results.statuses import explaining, why
-from longca.results.summary import counts
+from longca.results.summary import counts, worst_error
 from longca.results.tables import (
     FEW,
     SpeedUnit,

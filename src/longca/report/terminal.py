@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from longca.compare import standing
-from longca.results.dense import gains
+from longca.results.grouping import gains
 from longca.results.groups import Group, Groups, groups_of
 from longca.results.naming import Row
 from longca.results.reading import Results

@@ -1,4 +1,4 @@
-"""What journals say in short: the fastest kernels per mask and pass, how one kernel stands, what failed and why, and counts."""
+"""What journals say in short: the fastest kernels per mask and pass, what failed and why, counts, errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from longca.results.grouping import grouped
 from longca.results.groups import Group, Groups
 from longca.results.naming import Contest, Row
-from longca.results.problem import Pass
+from longca.results.problem import TENSORS, Pass
 from longca.results.ranking import Ranking
 from longca.results.record import Record, Status
 from longca.results.statuses import WORDS
@@ -131,3 +131,26 @@ def host_bound_note(records: Iterable[Record]) -> str:
     timed = [record.times.host_bound for record in records if record.ok]
     bound = part_of(sum(map(bool, timed)), len(timed), "time")
     return f"{bound} host_bound: the host enqueued the call too slowly and may be part of the time" if any(timed) else ""
+
+
+class WorstError(NamedTuple):
+    """The largest error as a share of its tolerance: infinite where the error is not finite."""
+
+    share: float
+    tensor: str
+    row: Row
+
+
+def worst_error(rows: Iterable[Row]) -> WorstError | None:
+    """The worst error of the tensors that the rows' passes compute; of a wrong row, of all that were checked: a backward may be wrong for
+    the lse that it starts from."""
+    worst, worst_share = None, -1.0
+    for row in rows:
+        record = row.record
+        check, status = record.check, record.status
+        if check and (status in (Status.OK, Status.WRONG)):
+            for name in TENSORS if status is Status.WRONG else record.problem.pass_.tensors:
+                error = check.get(name)
+                if error is not None and error.allowed is not None and (share := error.share) > worst_share:
+                    worst, worst_share = (name, row), share
+    return None if worst is None else WorstError(worst_share, *worst)
