@@ -384,7 +384,7 @@ def test_a_torn_line_of_masks_is_mended_by_the_next_run(tmp_path: Path) -> None:
         made.add_mask(entry(masks.causal(64)))
     whole = (tmp_path / "masks.jsonl").read_bytes()
     (tmp_path / "masks.jsonl").write_bytes(whole + whole[:20])
-    assert files.torn_files([tmp_path]) == {tmp_path / "masks.jsonl": 20}
+    assert files.torn_files(tmp_path) == {tmp_path / "masks.jsonl": 20}
     with Journal(tmp_path):
         pass
     assert (tmp_path / "masks.jsonl").read_bytes() == whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from math import inf
 from statistics import median
@@ -18,29 +18,15 @@ from longca.results.record import Environment, Environments, MaskEntry, Masks, R
 ROUNDING = 1e-4  # relative: journals keep six digits
 
 
-class Doubts:
-    """Why records of one journal cannot be believed, beside its environments and masks."""
-
-    def __init__(self, environments: Environments, masks: Masks) -> None:
-        self._environments, self._masks = environments, masks
-        self._names: dict[str, set[str]] = {}
-        for digest, name in masks:
-            self._names.setdefault(digest, set()).add(name)
-
-    def of(self, record: Record) -> str:
-        """Why an `ok` record cannot be believed, as a clause; empty where it can."""
-        return _contradiction(record, self._environments.get(record.env)) or _other_mask(record, self._masks, self._names)
-
-    def believes(self, record: Record) -> bool:
-        """Whether a record has a time that counts."""
-        return record.ok and not self.of(record)
+def doubt(record: Record, environments: Environments, masks: Masks) -> str:
+    """Why an `ok` record cannot be believed beside the environments and masks of its journal, as a clause; empty where it can."""
+    return _contradiction(record, environments.get(record.env)) or _other_mask(record, masks)
 
 
 def without_doubtful(records: Iterable[Record], environments: Environments, masks: Masks) -> list[Record]:
     """The records, with the status `doubtful` where an `ok` cannot be believed."""
-    doubts = Doubts(environments, masks)
     return [
-        replace(record, status=Status.DOUBTFUL, reason=reason) if record.ok and (reason := doubts.of(record)) else record
+        replace(record, status=Status.DOUBTFUL, reason=reason) if record.ok and (reason := doubt(record, environments, masks)) else record
         for record in records
     ]
 
@@ -90,14 +76,14 @@ def _other_work(record: Record) -> str:
     return ""
 
 
-def _other_mask(record: Record, masks: Masks, names: Mapping[str, set[str]]) -> str:
+def _other_mask(record: Record, masks: Masks) -> str:
     """Why a record's mask is not the one that masks.jsonl has under its digest; empty where it is, or where the file lacks it."""
     built, name = record.built, record.problem.mask
     entry = masks.get((built.digest, name))
     if entry is None:
-        others = names.get(built.digest, ())
+        others = sorted(name for digest, name in masks if digest == built.digest)
         renamed = others and record.problem.documents is None and _digest(record.problem.every_pass) != built.digest
-        return f"its mask is called {name}, and {' and '.join(sorted(others))} in masks.jsonl" if renamed else ""
+        return f"its mask is called {name}, and {' and '.join(others)} in masks.jsonl" if renamed else ""
     other = {name: value for name, value in record.problem.params if built.params.get(name, value) != value}
     if other:
         return f"its mask was asked for with {other}, and has {built.params}"
