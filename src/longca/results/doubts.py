@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import inf
 from statistics import median
 
 from msgspec.structs import replace
 
 from longca.errors import LongcaError
-from longca.masks import has_blocks
 from longca.results import metrics
 from longca.results.problem import Problem
 from longca.results.record import Environment, Environments, MaskEntry, Masks, Record, Status
@@ -67,7 +66,7 @@ def _other_work(record: Record) -> str:
     problem, built = record.problem, record.built
     if not built.area:  # journals of an older schema may not say it
         return ""
-    patterns = int(built.params.get("heads", problem.heads_kv)) if _has_blocks(problem.mask) else 1
+    patterns = int(built.params.get("heads", problem.heads_kv)) if problem.is_pattern else 1
     work = metrics.flops_of(built.area * problem.heads_q // patterns, problem.head_dim, problem.head_dim_v, problem.pass_)
     if not _near(record.flops, work):
         return f"its work of {record.flops:g} FLOPs is not that of its {built.area} visible pairs, {work:g}"
@@ -100,9 +99,6 @@ def _made_otherwise(record: Record, entry: MaskEntry) -> bool:
     if (entry.seed, entry.params) == (problem.seed, params) or problem.documents is not None or entry.bands is None:
         return False
     return _digest(replace(problem.every_pass, params=tuple(sorted(params.items())))) not in ("", record.built.digest)
-
-
-_has_blocks = cache(has_blocks)  # a journal has few masks
 
 
 @lru_cache(maxsize=1024)

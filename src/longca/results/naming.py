@@ -75,7 +75,6 @@ def rows(results: Results) -> list[Row]:
     records = results.records
     simpler, names, kernels = same_masks(records), mask_names(records), kernel_names(records)
     compared = _compared_nodes(records)
-    patterns = {name for name in {record.problem.mask for record in records} if masks.has_blocks(name)}
     dense = {source: masks.dense_of(source) for source in masks.SOURCES}
     named = []
     for record, name, kernel, same in zip(records, names, kernels, simpler, strict=True):
@@ -85,7 +84,7 @@ def rows(results: Results) -> list[Row]:
         panel = f"{name} ×{problem.ranks}" if split else name
         setting = Setting(_device(record, results.environment(record).name), record.level.value, problem.operator)
         contest = Contest(setting, name, problem.seqlen, problem.pass_, problem.ranks, record.simulated)
-        is_pattern = problem.mask in patterns
+        is_pattern = problem.is_pattern
         whole = dense.get(problem.source) if is_pattern else problem.mask if split is None and problem.mask in dense.values() else None
         beside = contest._replace(setting=replace(setting, level=""), mask_name=whole) if whole else None
         ratio = record.built.params.get("ratio")
