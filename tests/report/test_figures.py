@@ -223,6 +223,12 @@ def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: 
     assert (measured.get_linestyle(), simulated.get_linestyle()) == ("-", ":")
 
 
+def test_of_several_grids_the_fastest_is_drawn_as_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [split("usp", 1.0, ranks, tflops=500.0 - ranks) for ranks in (8, 16)] + [split("usp", 1.0, 16, tflops=100.0) | {"grid": "16x1"}]
+    [(_, speeds)] = lines(drawn(made, tmp_path, monkeypatch)["scaling"].axes[0])
+    assert speeds == [492.0, 484.0]
+
+
 def test_simulated_clusters_differ_too() -> None:
     lines = [Line(f"usp {cluster}", "usp", cluster) for cluster in (None, "a", "b")]
     styles = Styles([lines])
