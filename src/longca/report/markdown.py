@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from longca.report.terminal import failure_table, fastest_tables
@@ -122,16 +122,12 @@ def _commands(records: Sequence[Record], results: Results) -> list[str]:
     return [text for text in dict.fromkeys(commands) if text]
 
 
-def _by_panel(title: str, rows: Sequence[Row], lines: Sequence[str], cell: Callable[[list[Row]], str]) -> Table:
-    """A row for each mask, a column for each kernel."""
-    cells, panels = grouped(rows, lambda row: (row.panel, row.line)), grouped(rows, lambda row: row.panel)
-    return Table(title, ["mask", *lines], [[panel, *(cell(cells.get((panel, line), [])) for line in lines)] for panel in panels])
-
-
 def _accuracy(title: str, groups: Groups) -> Table:
-    rows = groups.rows
+    """A row for each mask, a column for each kernel."""
+    rows, cells = groups.rows, grouped(groups.rows, lambda row: (row.panel, row.line))
     lines = sorted({row.line for row in rows if row.record.status in (Status.OK, Status.WRONG)})
-    return _by_panel(f"{title} (worst error as a share of the tolerance)", rows, lines, _error)
+    texts = [[panel, *(_error(cells.get((panel, line), [])) for line in lines)] for panel in dict.fromkeys(row.panel for row in rows)]
+    return Table(f"{title} (worst error as a share of the tolerance)", ["mask", *lines], texts)
 
 
 def _error(rows: list[Row]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -92,15 +91,10 @@ class Failure(Struct, frozen=True):
     pattern: str
 
 
-@lru_cache(maxsize=65536)
-def _pattern(reason: str) -> str:
-    return _NUMBER.sub("#", reason)
-
-
 def failures(rows: Sequence[Row]) -> list[Failure]:
     """Why rows have no time that counts, by line and reason."""
     failed, lengths = [row for row in rows if not row.record.ok], sorted({row.record.problem.seqlen for row in rows})
-    groups = grouped(failed, lambda row: (row.line, row.record.status, _pattern(row.record.reason)))
+    groups = grouped(failed, lambda row: (row.line, row.record.status, _NUMBER.sub("#", row.record.reason)))
     answers = []
     for (line, status, pattern), group in groups.items():
         longest = max(group, key=lambda row: row.record.problem.seqlen).record
