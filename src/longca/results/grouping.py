@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from longca.results.naming import Row
+if TYPE_CHECKING:
+    from longca.results.naming import Row
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
-Names = Callable[[Row], str]
+Names = Callable[["Row"], str]
 
 line_of: Names = attrgetter("line")
 
