@@ -14,7 +14,6 @@ from report.made import Record, around, blocks, kernel, make_record, results_of,
 Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
 GOLDEN = Path(__file__).parent / "golden"
-SETTING = "NVIDIA H200 · kernel · 64:8 heads of 128 · bf16"
 
 
 def text_of(records: list[Record]) -> str:
