@@ -14,7 +14,7 @@ import numpy as np
 from longca.results.grouping import Key, grouped, line_of
 from longca.results.naming import Contest, Row, Setting, rows, simpler_mask
 from longca.results.problem import Pass
-from longca.results.ranking import Ranking, entries, rank
+from longca.results.ranking import Ranking, entries, of_one_clock, rank
 from longca.results.reading import Results
 
 STEPS = tuple(step / 100 for step in range(50, 101, 2))  # shares of the fastest speed at which a curve has a point
@@ -89,6 +89,9 @@ def groups_of(results: Results) -> Groups:
 
 def group_rows(named: Iterable[Row]) -> Groups:
     every = list(named)
+    for numbers in grouped(range(len(every)), lambda number: every[number].contest).values():
+        for number, row in zip(numbers, of_one_clock([every[number] for number in numbers]), strict=True):
+            every[number] = row
     places: dict[Contest, dict[Pass, list[Row]]] = {}
     for contest, own in grouped(every, lambda row: row.contest).items():
         places.setdefault(contest._replace(pass_=Pass.BOTH), {})[contest.pass_] = own

@@ -79,9 +79,11 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.at_mhz or self.clock_mhz
 
     @property
-    def measured(self) -> float:
-        """The median as measured, whatever clock the times are given for."""
-        return self.median * self.at_mhz / self.clock_mhz if self.at_mhz and self.clock_mhz else self.median
+    def as_measured(self) -> Times:
+        """The times as measured, whatever clock they are given for. The share of the peak is the same at every clock."""
+        by = self.at_mhz / self.clock_mhz if self.at_mhz and self.clock_mhz else 1.0
+        median, p20, p80, *samples = (time * by for time in (self.median, self.p20, self.p80, *self.samples))
+        return replace(self, median=median, p20=p20, p80=p80, samples=samples, tflops=self.tflops / by, clocks=None, at_mhz=None)
 
 
 Error = Annotated[float, Meta(ge=0)]  # of any size: a wrong lse may be off by more than any bound
