@@ -7,7 +7,7 @@ present together: `timed` exists only where the status is ok, `over_ranks` only 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -233,6 +233,12 @@ class Record(Outcome, kw_only=True):
     def split_name(self) -> str:
         """The method with its grid and its options; empty on one device."""
         return f"{self.split.method} {self.split.shape}" if self.split else ""
+
+
+def at_one_clock(records: Sequence[Record]) -> list[Record]:
+    """The records, as measured where their times are given for different clocks."""
+    clocks = {record.times.at_mhz for record in records if record.ok}
+    return [replace(one, timed=one.times.as_measured) if one.ok and len(clocks) > 1 else one for one in records]
 
 
 class MaskEntry(Struct, kw_only=True):
