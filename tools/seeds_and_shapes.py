@@ -28,7 +28,7 @@ Place = tuple[str, Pass, int]  # mask, pass and length
 def documents() -> str:
     """Per mask, pass and length the kernel that is nearest to the fastest over the seeds, its speed, and its least share of the fastest."""
     cells: dict[tuple[str, Pass], dict[int, str]] = {}
-    for (mask, pass_, seqlen), ranking in _of_all_seeds():
+    for (mask, pass_, seqlen), ranking in rankings_of_all_seeds():
         highest = {digest: max(own.figures[digest].tflops for own in ranking.standings) for digest in ranking.masks}
         best = max(ranking.standings, key=lambda own: median(_shares(own, highest)))
         low, high = best.speeds
@@ -47,7 +47,7 @@ def _shares(own: Entry, highest: Mapping[str, float]) -> list[float]:
 def by_keys() -> str:
     """The speed of the fastest kernel on each mask, by the number of keys that a query sees on average."""
     groups: dict[tuple[Pass, int], list[float]] = {}
-    for (_, pass_, seqlen), ranking in _of_all_seeds():
+    for (_, pass_, seqlen), ranking in rankings_of_all_seeds():
         for digest in ranking.masks:
             area = ranking.standings[0].figures[digest].records[0].built.area or 0
             place = pass_, sum(area / seqlen >= bound for bound in KEYS)
@@ -102,7 +102,7 @@ def _with_ms(ranking: Ranking) -> str:
     return f"{fastest_of(ranking)}, {format_figure(ranking.standings[0].ms)} ms"
 
 
-def _of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
+def rankings_of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
     """Rankings of masks and lengths of which all seeds were measured, in order."""
     rows = named(SEEDS)
     count = len({row.record.problem.seed for row in rows})
