@@ -75,12 +75,9 @@ def _names(which: int) -> list[str]:
 
 def simulated() -> str:
     forward, backward = (100 * median(abs(error(row, pass_)) for row in rows().values()) for pass_ in PASSES)
-    table = _table(lambda row, pass_: f"{_signed(100 * error(row, pass_))} %", [])
-    return f"{table}\n\nThe median error of the {len(rows())} cells is {forward:.0f} % forward and {backward:.0f} % backward."
-
-
-def _signed(value: float) -> str:
-    return f"{round(value):+d}" if round(value) else "0"
+    far, method, mask, pass_ = max((abs(error(row, pass_)), *key, pass_.value) for key, row in rows().items() for pass_ in PASSES)
+    most = f"The largest is {100 * far:.0f} % (`{method}` on `{mask}`, {pass_})."
+    return f"The median error of the {len(rows())} cells is {forward:.0f} % forward and {backward:.0f} % backward. {most}"
 
 
 def _table(cell: Callable[[Row, Pass], str], head: list[list[str]]) -> str:
