@@ -47,11 +47,8 @@ NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash"
 ANY_MASK = ("fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
 BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
 BLOCKS = {"full": "dense", "uniform_block": "{}", "variable_block": "variable, {}"}
-SELECTED = ("nsa", "moba")  # sources of patterns that queries and keys select
-SELECTED_KERNELS = ("block_triton", "fa4:blocks")
 LEAST = 0.2  # of the measured ratios of kept blocks
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
-OVER_DENSE = "speed-up over dense"
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Speeds = Mapping[tuple[str, str], Record]  # by kernel and pass
@@ -110,15 +107,6 @@ def _over_seeds(mask: str) -> Figures:
     }
 
 
-def dense() -> str:
-    kernels = ("fa4:native", "fa4:varlen", "fa4:bands", "band_cute", "cudnn_flex", "fa3", "cudnn", "flex")
-    rows = []
-    for mask, (speeds, density) in _dense().items():
-        cells = [_both(speeds, _interval(speeds) if name == "cudnn_flex" else name) for name in kernels]
-        rows.append([mask, f"{density:.3f}", *cells])
-    return f"{_table(['mask', 'density', *kernels], rows)}\n\n{_against()}"
-
-
 def _against() -> str:
     """How the better kernel for any mask compares with those for one mask, and with flex."""
     least = at_least(_least_over(NATIVE, shortest=SHORTEST))
@@ -165,39 +153,12 @@ def sparse() -> str:
     return _table(["blocks", "heads", *("fa4" if name == "fa4:blocks" else name for name in BLOCK_KERNELS)], named)
 
 
-def selected() -> str:
-    """Patterns that queries and keys select, and the dense mask of which they are a part."""
-    rows: dict[str, dict[tuple[str, str], Record]] = {}
-    for source in ("random", *SELECTED):
-        for record in _measured("paper-sparse", source):
-            if record.problem.mask == "causal":
-                _add(rows.setdefault("dense", {}), "fa4:blocks", record)
-            elif source in SELECTED:
-                size = int(record.built.params.get("b") or record.built.params["avg"])
-                if (record.problem.mask, size) in LIKE_OTHERS:
-                    continue
-                _add(rows.setdefault(f"{source}, {BLOCKS[record.problem.mask].format(size)}", {}), record.label, record)
-    table = [
-        [blocks, *(_both(speeds, name) for name in SELECTED_KERNELS), _gains(rows["dense"], speeds, SELECTED_KERNELS)]
-        for blocks, speeds in rows.items()
-    ]
-    return _table(["blocks", "block_triton", "fa4", OVER_DENSE], table)
-
-
 def _random_blocks() -> Iterator[tuple[Record, str, int]]:
     """The records of random patterns and of the dense mask, with the kernel's column and the size of blocks; 0: dense."""
     for record in _measured("paper-sparse"):
         size = int(record.built.params.get("b") or record.built.params.get("avg") or 0)
         if record.problem.mask in BLOCKS and (record.problem.mask, size) not in LIKE_OTHERS:
             yield record, "fa4:blocks" if record.label == "fa4:native" else record.label, size
-
-
-def _gains(dense: Speeds, speeds: Speeds, kernels: Iterable[str]) -> str:
-    """The time of the dense mask over that of the fastest of these kernels, forward/backward."""
-    least = {
-        which: min(own.times.median for (name, pass_), own in speeds.items() if pass_ == which and name in kernels) for which in PASSES
-    }
-    return "/".join(f"{dense['fa4:blocks', which].times.median / ms:.2f}" for which, ms in least.items())
 
 
 def answer() -> str:
@@ -275,10 +236,8 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
 TABLES: Mapping[str, Callable[[], str]] = (
     {
         "dense-in-short": dense_in_short,
-        "dense": dense,
         "best": best,
         "sparse": sparse,
-        "sparse-selected": selected,
         "recommend": answer,
         "recommend-code": code,
         "explain": explained,
