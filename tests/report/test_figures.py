@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from journals import Write
 from longca import masks
 from longca.cli import main
 from longca.report import figures
@@ -20,7 +20,6 @@ from longca.results.groups import groups_of
 from longca.results.points import SPEED, point
 from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
-Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
 STEM = "fwd-nvidia-h200-kernel-64-8-heads-of-128-bf16"
 
