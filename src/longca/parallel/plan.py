@@ -44,6 +44,7 @@ class Plan(Handled):
     digest: str  # of everything above, but for the rank
     has_sharded: bool = False  # attention of a plan that sharded nothing would get another plan's tokens
     labelled: int | None = None  # labels of all ranks in the batch that was sharded last
+    given: str = ""  # tells apart the batches that ranks sharded last: those of a group are given the same one
     held_bytes: int = 0  # by masks, shards and prepared kernels, on the rank that holds the most; the same number on all ranks
     group: Group | None = None
     _programs: dict[tuple[str, Case, bool], Program] = field(default_factory=dict)
@@ -98,6 +99,7 @@ class Plan(Handled):
         if isinstance(given, Batch):
             raise BadInput("this batch is sharded already; shard a batch once, before the model.")
         documents = next((mask.documents for mask in self.masks.values() if mask.documents), None)
+        self.given = batch.check_sum(given)
         whole = batch.with_shifted_labels(given, documents, self.seqlen, axis, ignore_index)
         own = Batch({name: batch.cut(x, self.rows, self.seqlen, axis, f"batch[{name!r}]", self.digest) for name, x in whole.items()})
         if batch.SHIFTED in whole:
@@ -252,6 +254,7 @@ class Plan(Handled):
         return {
             "the mask": f"{name!r} {self.masks[name].digest[:12]}",
             "the plan": f"{self.summary} ({self.digest})",
+            "the sum of the batch": self.given,
             "the pass": "forward and backward" if case.backward else "forward alone",
             "dtype": case.dtype,
             "the number of heads": f"{case.heads_q}:{case.heads_kv}",
