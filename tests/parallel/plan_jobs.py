@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import torch
@@ -318,16 +319,18 @@ def _shared(
     model, losses = Model(recompute=case == "checkpoint").to(cp.device), list[float]()
     if case == "fsdp":
         fully_shard(model, mesh=mesh["cp"])
-    run = torch.compile(model, fullgraph=True, backend="aot_eager") if case == "compile" else model
+    compiled = partial(torch.compile, fullgraph=True, backend="aot_eager") if case == "compile" else lambda function: function
+    run = compiled(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     tensor = mesh["tp"].size()
     plan = cp.plan(_mask(), heads=(HEADS // tensor, HEADS // 2 // tensor), head_dim=WIDTH // HEADS, method=method, kernel=kernel)
+    mean = compiled(plan.mean)
     attend = plan.attention if tensor == 1 else _over_heads(plan, mesh["tp"])
     for _ in range(3):
         batch = plan.shard(whole)
         logits = run(batch["ids"], batch["positions"], attend)
         tokens = nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch["shift_labels"].flatten(), reduction="none")
-        loss = plan.mean(tokens.view(batch["shift_labels"].shape))
+        loss = mean(tokens.view(batch["shift_labels"].shape), batch["shift_labels"] if case == "compile" else None)
         optimizer.zero_grad()
         loss.backward()
         if case != "fsdp":

@@ -195,8 +195,9 @@ def test_wrong_use_is_told_on_every_rank_and_nothing_hangs(pool: Pool) -> None:
         assert {name: sentence in heard[name] for name, sentence in sentences.items()} == dict.fromkeys(sentences, True), heard
 
 
+@pytest.mark.slow
 def test_a_rank_that_waits_for_a_call_that_no_other_makes_says_so() -> None:
-    with Pool(2) as ranks, pytest.raises(RankFailed, match="has waited 1 s for all ranks to call this attention .*: the mask is 'mask'"):
+    with Pool(2) as ranks, pytest.raises(RankFailed, match=r"has waited 1 s for all ranks to call this attention .*: the mask is 'mask'"):
         ranks.run("parallel.plan_jobs:only_one_is_new", {"patience": 1}, 15)
 
 

@@ -171,8 +171,8 @@ class Group:
         """Logs what this rank calls where the others do not come for long."""
         told = "; ".join(f"{name} is {fact}" for name, fact in facts.items() if fact)
         text = (
-            f"rank {self.rank} has waited {PATIENCE_S:g} s for all ranks to call this attention for the first time: {told}. Ranks that go on "
-            "with one they called before wait for this rank in turn: give all ranks the same whole batch, and make the same plan and calls."
+            f"rank {self.rank} has waited {PATIENCE_S:g} s for all ranks to call this attention for the first time: {told}. Ranks that go "
+            "on with one that they called before wait for this rank: give all ranks the same whole batch, and make the same plan and calls."
         )
         timer = threading.Timer(PATIENCE_S, log.warning, (text,))
         timer.daemon = True

@@ -17,7 +17,7 @@ from longca.masks import AnyMask
 from longca.masks.handle import Handled
 from longca.parallel import batch, registry
 from longca.parallel.batch import IGNORED, Batch
-from longca.parallel.differentiable import gathered, through
+from longca.parallel.differentiable import gathered, summed_over_ranks, through
 from longca.parallel.grid import Grid
 from longca.parallel.method import make_plan
 from longca.parallel.ranges import Shards, count, tokens
@@ -112,7 +112,7 @@ class Plan(Handled):
         that every rank computes from the result counts once where gradients are averaged over ranks, as FSDP and DDP do)."""
         batch.refuse_other(x, self.digest)
         axis = batch.token_axis(x, self.tokens, axis, "the tensor", "this rank's")
-        return gathered(x.movedim(axis, 0), self.shards, self._own_group().comm).movedim(0, axis)
+        return gathered(x.movedim(axis, 0), self.shards, self.own_group().comm).movedim(0, axis)
 
     def mean(
         self,
@@ -125,23 +125,33 @@ class Plan(Handled):
     ) -> torch.Tensor:
         """Returns the mean loss over the labelled tokens of all ranks, the same on every rank, from a loss per token of this rank.
 
-        `labels` are the `shift_labels` of this rank; without them, those that this plan sharded last count. Losses of tokens without a
-        label count as 0. `total` is the number to divide by, such as the labels of several batches. `averaged`: gradients of weights are
-        averaged over ranks afterwards, as FSDP and DDP do; False: they are summed.
+        `labels` are the `shift_labels` of this rank: losses of tokens without a label do not count. Without `labels` these must be 0, as
+        those of cross_entropy are, and the labels that this plan sharded last are counted. `total` is the number to divide by, such as the
+        labels of several batches. `averaged`: gradients of weights are averaged over ranks afterwards, as FSDP and DDP do; False: they are
+        summed.
         """
-        batch.token_axis(token_losses, self.tokens, None, "token_losses", "this rank's")
-        comm = self._own_group().comm
+        checked = not torch.compiler.is_compiling()  # which knows neither the plan of a tensor nor how many tokens a rank has
+        if checked:
+            batch.token_axis(token_losses, self.tokens, None, "token_losses", "this rank's")
         if labels is None:
             total = self.labelled if total is None else total
         else:
-            batch.refuse_other(labels, self.digest)
+            if checked:
+                batch.refuse_other(labels, self.digest)
             if labels.shape != token_losses.shape:
                 raise BadInput(f"there are losses {list(token_losses.shape)} and labels {list(labels.shape)}; give one loss per token.")
             token_losses = token_losses.masked_fill(labels == ignore_index, 0)
-            total = batch.count_labels(labels, ignore_index, comm) if total is None else total
+            total = batch.count_labels(labels, ignore_index, self._summed) if total is None else total
         if total is None:
             raise BadInput("this plan has sharded no labels; give labels=, or shard them with the batch.")
-        return batch.mean_of(token_losses, total, averaged, comm)
+        return batch.mean_of(token_losses, total, self.ranks if averaged else 1, self._summed)
+
+    def _summed(self, number: torch.Tensor, gradient: int) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            from longca.parallel.operator import compiled_sum
+
+            return compiled_sum(self, number, gradient)
+        return summed_over_ranks(number, self.own_group().comm, gradient)
 
     # -- attention ----------------------------------------------------------------------------------------------------------------
 
@@ -205,7 +215,7 @@ class Plan(Handled):
         """
         entries = max(1, batch)
         shapes = [(self.heads[side] * entries, self.head_dim[part]) for side, part in ((0, 0), (1, 0), (1, 1))]
-        q, k, v = (torch.empty(1, dtype=dtype, device=self._own_group().device).expand(self.tokens, *shape) for shape in shapes)
+        q, k, v = (torch.empty(1, dtype=dtype, device=self.own_group().device).expand(self.tokens, *shape) for shape in shapes)
         case = self.case_of(q, k, v, batch, scale, softcap, sinks, backward)
         for name in self.masks:
             self._prepared(name, case, compiled)
@@ -230,7 +240,7 @@ class Plan(Handled):
         """Returns this rank's program under a mask. All ranks make it at their first call, and compare first what they call. A `compiled`
         call needs a kernel whose backward is a function."""
         name = self._named(name)
-        self._own_group()
+        self.own_group()
         if not self.has_sharded:
             raise BadInput(
                 "this plan has sharded nothing, so these tokens are another plan's, or all; shard the batch with the plan whose "
@@ -239,7 +249,7 @@ class Plan(Handled):
         return self._prepared(name, case, compiled)
 
     def _prepared(self, name: str, case: Case, compiled: bool) -> Program:
-        key, group = (name, case, compiled), self._own_group()
+        key, group = (name, case, compiled), self.own_group()
         if key not in self._programs:
             group.agree(self._facts(name, case))
             method = registry.get(self.method)
@@ -268,7 +278,7 @@ class Plan(Handled):
             raise BadInput(f"the plan has no mask {name!r}; name one of {', '.join(map(repr, self.masks))}.")
         return next(iter(self.masks))
 
-    def _own_group(self) -> Group:
+    def own_group(self) -> Group:
         if self.group is None:
             raise BadInput("this plan belongs to no group, or its group is closed; give it to Group.use first.")
         return self.group
