@@ -76,7 +76,8 @@ def test_what_cannot_be_planned_is_refused() -> None:
 def test_a_method_where_none_is_named() -> None:
     causal, window = masks.causal(256), masks.sliding_window_causal(256, w=16)
     blocks = masks.build("uniform_block", 256, b=32, ratio=0.5, seed=0)
-    for mask, method in ((causal, "usp"), (masks.causal_document(256, documents=[100, 156]), "magi"), (blocks, "ring_allgather")):
+    documents = masks.causal_document(256, documents=[100, 156])
+    for mask, method in ((causal, "usp"), (documents, "magi"), (window, "magi"), (blocks, "ring_allgather")):
         assert plans(mask, 2)[0].method == method
     assert plans({"global": causal, "local": window}, 2)[0].method == "magi"
 

@@ -88,8 +88,9 @@ class Group:
 
         `heads` are the query and KV heads of this rank's layers, after tensor parallelism; `head_dim` is the size of a head, or (that of q
         and k, that of v). `layers` says how many layers each mask has, for the balance of work between ranks. The defaults: method magi
-        for documents or several masks, ring_allgather for block patterns, usp for the rest; a grid that keeps the exchange of heads inside
-        a node; the kernel that `longca.attention` chooses. `options` are those of the method (`longca ls cp`). Nothing is sent.
+        for documents, several masks and masks that show less than causal, ring_allgather for block patterns, usp for the rest; a grid that
+        keeps the exchange of heads inside a node; the kernel that `longca.attention` chooses. `options` are those of the method
+        (`longca ls cp`). Nothing is sent.
         """
         given: dict[str, Any] = dict(method=method, grid=grid, kernel=kernel, options=options, layers=layers, deterministic=deterministic)
         return self.use(self.planner.plan(mask, heads, head_dim, **given))
