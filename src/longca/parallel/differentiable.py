@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from longca.kernels.functional import no_autocast
 from longca.kernels.inputs import in_layout
@@ -45,6 +46,7 @@ class _Attention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         dout = in_layout(grads[0], ctx.layout)
         with no_autocast(dout):
@@ -67,11 +69,13 @@ class _Gather(torch.autograd.Function):
         return torch.cat(pieces).index_select(0, order.to(x.device))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        parts = [[grads[0].index_select(0, torch.from_numpy(tokens(shard)).to(grads[0].device))] for shard in ctx.shards]
-        own = torch.empty_like(parts[ctx.comm.rank][0])
+        (dout,) = grads
+        parts = [[dout.index_select(0, torch.from_numpy(tokens(shard)).to(dout.device))] for shard in ctx.shards]
+        own = torch.empty_like(parts[ctx.comm.rank][0], dtype=torch.promote_types(dout.dtype, torch.float32))  # a sum is rounded once
         ctx.comm.reduce_scatter(parts, [own]).wait()
-        return own, None, None
+        return own.to(dout.dtype), None, None
 
 
 def summed_over_ranks(x: torch.Tensor, comm: Comm, gradient: int) -> torch.Tensor:
