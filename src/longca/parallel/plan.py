@@ -131,8 +131,9 @@ class Plan(Handled):
         summed.
         """
         checked = not torch.compiler.is_compiling()  # which knows neither the plan of a tensor nor how many tokens a rank has
-        if checked:
-            batch.token_axis(token_losses, self.tokens, None, "token_losses", "this rank's")
+        if checked and self.tokens not in token_losses.shape[:2]:
+            given = list(token_losses.shape)
+            raise BadInput(f"token_losses {given} has no axis of this rank's {self.tokens} tokens; give one loss per token.")
         if labels is None:
             total = self.labelled if total is None else total
         else:
@@ -253,11 +254,18 @@ class Plan(Handled):
         if key not in self._programs:
             group.agree(self._facts(name, case))
             method = registry.get(self.method)
+            if method.peer and compiled and case.backward:
+                raise Refused(f"torch.compile cannot use the backward of {self.method}, another project's method; compile around it.")
             method.own_backward = method.own_backward and not compiled  # type: ignore[misc]  # of this object alone
-            settings = (self.masks[name], case, self.ranks, Grid.parse(self.grid), self.kernel)
+            settings = (self._mask_of(name, case), case, self.ranks, Grid.parse(self.grid), self.kernel)
             made = make_plan(method, *settings, options=self.options, shards=self.shards)
             self._programs[key] = group.beside_compute(self, lambda: made.program(group.comm))
         return self._programs[key]
+
+    def _mask_of(self, name: str, case: Case) -> AnyMask:
+        """Returns the mask of all heads of a case, those of every batch entry after each other."""
+        mask, entries = self.masks[name], case.heads_kv // self.heads[1]
+        return mask if mask.heads == 1 else mask.take_heads([*range(mask.heads)] * entries)
 
     def _facts(self, name: str, case: Case) -> dict[str, str]:
         """What must be the same on all ranks that call an attention together."""
@@ -279,7 +287,7 @@ class Plan(Handled):
         return next(iter(self.masks))
 
     def own_group(self) -> Group:
-        if self.group is None:
+        if self.group is None or not self.group.is_open:
             raise BadInput("this plan belongs to no group, or its group is closed; give it to Group.use first.")
         return self.group
 
