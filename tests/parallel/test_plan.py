@@ -166,8 +166,19 @@ def test_a_mean_takes_as_many_entries_as_a_rank_has_tokens() -> None:
     with parallel.Group() as cp:
         plan = cp.plan(masks.causal(16), heads=(4, 4), head_dim=8)
         assert plan.mean(torch.full((16, 16), 3.0), total=256) == 3
+        assert plan.mean(torch.ones(16), total=0.5) == 32
         with pytest.raises(BadInput, match="has no axis of this rank's 16 tokens"):
             plan.mean(torch.ones(15), total=15)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_mean_counts_labels_as_they_are_now() -> None:
+    with parallel.Group() as cp:
+        plan = cp.plan(masks.causal(16), heads=(4, 4), head_dim=8)
+        labels = plan.shard({"labels": torch.arange(16)})["shift_labels"]
+        labels[:8] = -100
+        assert plan.mean(torch.ones(16), labels) == 1
+        assert plan.mean(torch.ones(16), labels.fill_(-100)) == 0
 
 
 @pytest.mark.usefixtures("alone")

@@ -104,7 +104,6 @@ class Plan(Handled):
         own = Batch({name: batch.cut(x, self.rows, self.seqlen, axis, f"batch[{name!r}]", self.digest) for name, x in whole.items()})
         if batch.SHIFTED in whole:
             self.labelled = int((whole[batch.SHIFTED] != ignore_index).sum())
-            batch.marked(own[batch.SHIFTED], self.digest, self.labelled)
         return own
 
     def gather(self, x: torch.Tensor, *, axis: int | None = None) -> torch.Tensor:
@@ -142,7 +141,7 @@ class Plan(Handled):
             if labels.shape != token_losses.shape:
                 raise BadInput(f"there are losses {list(token_losses.shape)} and labels {list(labels.shape)}; give one loss per token.")
             token_losses = token_losses.masked_fill(labels == ignore_index, 0)
-            total = batch.count_labels(labels, ignore_index, self._summed) if total is None else total
+            total = self._summed((labels != ignore_index).sum().float(), 1) if total is None else total
         if total is None:
             raise BadInput("this plan has sharded no labels; give labels=, or shard them with the batch.")
         return batch.mean_of(token_losses, total, self.ranks if averaged else 1, self._summed)
@@ -168,11 +167,12 @@ class Plan(Handled):
         sinks: torch.Tensor | None = None,
         return_lse: bool = False,
     ) -> Any:
-        """Returns the attention of this rank's queries [L, Hq, D] over the keys of all ranks, under the mask of this name; differentiable.
+        """Returns the attention of this rank's queries [L, Hq, D] over the keys of all ranks, under the mask of this name.
 
-        All ranks call it with their own tokens, and get their results [L, Hq, Dv]; with `return_lse` (out, lse [Hq, L]). With a batch in
-        front, [B, L, Hq, D], all entries have this mask. `scale`, `softcap` and `sinks` [Hq] are those of `longca.attention`. All ranks
-        pass the same sinks; the gradient of the sinks is this rank's part, as for every weight under context parallelism.
+        All ranks call it with their own tokens, and get their results [L, Hq, Dv]; with `return_lse` (out, lse [Hq, L]). It is
+        differentiable once. With a batch in front, [B, L, Hq, D], all entries have this mask. `scale`, `softcap` and `sinks` [Hq] are
+        those of `longca.attention`. All ranks pass the same sinks; the gradient of the sinks is this rank's part, as for every weight under
+        context parallelism.
         """
         q, k, v = autocast_tensors(q, k, v)
         lse: torch.Tensor | None
