@@ -106,6 +106,7 @@ def misuse(comm: TorchComm) -> dict[str, str]:
             "other mask on a rank": lambda: _sharded(cp.plan(differs, method="ring_p2p", **settings), whole),
             "other method on a rank": lambda: _sharded(cp.plan(mask, method=["usp", "magi"][comm.rank % 2], **settings), whole),
             "other ids on a rank": lambda: _attend(cp.plan(mask, method="mesh", **settings), {"ids": ids}),
+            "compiled on a rank": lambda: cp.plan(mask, method="usp", **settings).prepare(torch.float64, compiled=comm.rank > 0),
             "no gradient on a rank": lambda: ring.attention(*(x.detach() for x in mine) if comm.rank else mine),
         }
         for name, call in calls.items():

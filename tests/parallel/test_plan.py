@@ -250,6 +250,7 @@ def test_wrong_use_is_told_on_every_rank_and_nothing_hangs(pool: Pool) -> None:
         "other mask on a rank": "the mask is 'mask'",
         "other method on a rank": "the plan is magi",
         "other ids on a rank": "the sum of the batch is",
+        "compiled on a rank": "the pass is forward and backward, compiled on rank 1",
         "no gradient on a rank": "the pass is forward alone on rank 1",
     }
     for heard in pool.run("parallel.plan_jobs:misuse", {}, 60):

@@ -252,7 +252,7 @@ class Plan(Handled):
     def _prepared(self, name: str, case: Case, compiled: bool) -> Program:
         key, group = (name, case, compiled), self.own_group()
         if key not in self._programs:
-            group.agree(self._facts(name, case))
+            group.agree(self._facts(name, case, compiled))
             method = registry.get(self.method)
             if method.peer and compiled and case.backward:
                 raise Refused(f"torch.compile cannot use the backward of {self.method}, another project's method; compile around it.")
@@ -267,13 +267,13 @@ class Plan(Handled):
         mask, entries = self.masks[name], case.heads_kv // self.heads[1]
         return mask if mask.heads == 1 else mask.take_heads([*range(mask.heads)] * entries)
 
-    def _facts(self, name: str, case: Case) -> dict[str, str]:
+    def _facts(self, name: str, case: Case, compiled: bool) -> dict[str, str]:
         """What must be the same on all ranks that call an attention together."""
         return {
             "the mask": f"{name!r} {self.masks[name].digest[:12]}",
             "the plan": f"{self.summary} ({self.digest})",
             "the sum of the batch": self.given,
-            "the pass": "forward and backward" if case.backward else "forward alone",
+            "the pass": ("forward and backward" if case.backward else "forward alone") + (", compiled" if compiled else ""),
             "dtype": case.dtype,
             "the number of heads": f"{case.heads_q}:{case.heads_kv}",
             "scale, softcap, sinks": f"{case.scale}, {case.softcap}, {case.sinks}",
