@@ -93,3 +93,10 @@ def test_the_h200_cluster_is_what_calibrate_makes_of_the_records() -> None:
     forward, backward = (next(fit for fit in fits if fit.name == f"compute.{pass_}_tflops") for pass_ in ("forward", "backward"))
     said = f"a median error of {100 * forward.error:.0f} % forward and {100 * backward.error:.0f} % backward ({forward.measurements} cells"
     assert said in " ".join((ROOT / "docs" / "simulate.md").read_text().split())
+
+
+def test_the_shared_gpu_is_what_calibrate_makes_of_the_records() -> None:
+    """A method's program may change: its compute is fitted to the program that it has now."""
+    shipped = find("h200-shared-8")[1]
+    made, _ = calibrate(ROOT / "results" / "h200-shared", find("h200-ib")[1])
+    assert (made.compute, made.inside) == (shipped.compute, shipped.inside)
