@@ -45,6 +45,17 @@ def test_recommend_says_what_simulate_says(cache: Path, monkeypatch: pytest.Monk
     assert first.best.ms == longca.best("causal_document", "2K", head_dim=64, cluster="h100-ib", **SHAPE).ms  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+def test_an_answer_for_a_model_is_for_all_its_layers() -> None:
+    words = {"gpus": 2, "model": "gpt-oss-20b"}
+    simulated = longca.simulate(masks="causal_document", seqlens="2K", best=True, progress=False, **words)  # type: ignore[arg-type]
+    found = longca.recommend("causal_document", "2K", cluster="h100-ib", **words)  # type: ignore[arg-type]
+    (contest,) = simulated.contests
+    assert found.best is not None
+    assert found.best.ms == pytest.approx(contest.best.total_ms / 8)
+    assert str(found).startswith(str(simulated).partition("\n")[0])
+
+
 def test_plan_has_the_first_of_the_packs(capsys: Captured) -> None:
     """The pack of `plan` is that of seed 0, with which `simulate` begins: its documents are the same."""
     simulated = longca.simulate("usp", "causal_document", seqlens="2K", head_dims=64, progress=False, **SHAPE)  # type: ignore[arg-type]

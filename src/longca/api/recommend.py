@@ -127,7 +127,7 @@ def _recommendation(request: RecommendRequest) -> Recommendation:
     if (answer is None or answer.best is None) and can_be_simulated(question) and question.cluster:
         from longca.api.simulated_answers import simulated_answer  # it needs torch
 
-        return Recommendation(*simulated_answer(question))
+        return Recommendation(*simulated_answer(question, request.model))
     return Recommendation(answer or _answer(request, question))
 
 

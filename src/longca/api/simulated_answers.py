@@ -27,9 +27,9 @@ from longca.simulate.run import MODEL
 from longca.text import format_dims, format_heads
 
 
-def simulated_answer(question: Question, progress: bool = True) -> tuple[Answer, list[Part]]:
-    """The answer of the simulation, and its words: those of `longca simulate --best`."""
-    request = request_of(question, progress)
+def simulated_answer(question: Question, model: str | None = None, progress: bool = True) -> tuple[Answer, list[Part]]:
+    """The answer of the simulation, and its words: those of `longca simulate --best`. That of a model is for all its layers."""
+    request = request_of(question, model, progress)
     file = tuned_folder().parent / "simulated" / f"{_key(request)}.json"
     kept = _read(file)
     if kept is None:
@@ -51,11 +51,12 @@ def simulated_answer(question: Question, progress: bool = True) -> tuple[Answer,
     return answer, [part if isinstance(part, str) else Table(**part) for part in kept["parts"]]
 
 
-def request_of(question: Question, progress: bool) -> SimulateRequest:
+def request_of(question: Question, model: str | None, progress: bool) -> SimulateRequest:
     problem = question.problem
     given = msgspec.structs.asdict(problem)
     return SimulateRequest(
         masks=[problem.mask],
+        model=model,
         gpus=problem.ranks,
         seqlens=problem.seqlen,
         heads=[format_heads(given)],
