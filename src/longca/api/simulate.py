@@ -113,7 +113,7 @@ def _watched(request: SimulateRequest, splits: Splits) -> list[int]:
 def _write_timelines(request: SimulateRequest, result: Simulated, watched: Sequence[int]) -> None:
     if result.prediction is None:
         raise BadInput(f"there is no timeline: {result.outcome.reason}")
-    times = timeline.of_ranks(result.prediction.ranks, watched)
+    times = {rank: result.prediction.ranks[rank] for rank in watched}
     title = f"{words.method_name(result.cell)} on {request.cluster} (simulated): {words.title(result.cell)}"
     if request.trace is not None:
         timeline.write_trace(times, title, Path(request.trace))
