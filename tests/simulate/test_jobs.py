@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +54,18 @@ def test_the_time_of_a_model_is_the_sum_over_its_layers() -> None:
     assert {row[3] for row in table.rows} == {"all 24 layers"}
 
 
-def test_the_packs_of_a_workload_are_one_question(tmp_path: Path) -> None:
-    """Packs of other lengths and masks count together; an equal one is simulated once."""
-    file, lengths = tmp_path / "steps.jsonl", [[3000, 1096], [4096], [1000, 2000]]
-    steps = [{"mask": "causal_document", "documents": own} for own in (*lengths, lengths[0])]
-    file.write_text("\n".join(map(json.dumps, [*steps, {"mask": "sliding_window_causal", "seqlen": 2048, "params": {"w": 64}}])))
-    methods = "usp,ring_p2p"
-    found = longca.simulate(methods, gpus=4, workload=file, passes="fwd", best=True, progress=False)
-    (contest,) = found.contests
-    assert (contest.packs, sum(contest.wins.values())) == (4, 4)
-    alone = [longca.simulate(methods, "causal_document", gpus=4, seqlens=sum(own), documents=own, passes="fwd") for own in lengths]
-    first = {row["method"]: row["ms"] for row in alone[0].rows}
-    for entry in contest.entries:
-        assert not entry.is_simulated or entry.times[0] == pytest.approx(first[entry.split.method])
-    assert "steps.jsonl, 4 packs on 4 GPUs, fwd: use " in str(found)
-    assert len(longca.plan("usp", gpus=4, workload=file, passes="fwd").rows) == 4
-    with pytest.raises(BadInput, match="a workload has masks"):
-        longca.plan("usp", gpus=4, workload=file, seqlens="4K")
+def test_packs_of_a_workload_count_once_each(tmp_path: Path) -> None:
+    """Equal steps are one pack; the time of several is that of each alone."""
+    packs = [f'{{"mask": "causal_document", "documents": [{first}, {4096 - first}]}}' for first in (96, 1000)]
+
+    def asked(*steps: str) -> dict[str, Any]:
+        (tmp_path / "steps.jsonl").write_text("\n".join(steps))
+        return {"methods": "usp", "gpus": 4, "passes": "fwd", "workload": tmp_path / "steps.jsonl"}
+
+    def total_ms(*steps: str) -> float:
+        found = longca.simulate(**asked(*steps), progress=False)
+        assert " 4K " in str(found), "the tokens of its packs"
+        return found.contests[0].best.total_ms
+
+    assert total_ms(*packs, packs[0]) == pytest.approx(total_ms(packs[0]) + total_ms(packs[1]))
+    assert len(longca.plan(**asked(*packs, packs[0])).rows) == len(packs)
