@@ -70,7 +70,7 @@ def measure(case: Case) -> Cost:
         process.returncode = os.waitstatus_to_exitcode(status)  # waited for here, not by subprocess
         output.seek(0)
         errors.seek(0)
-        results = sum('"status": "ok"' in line for line in output)
+        results = sum('"status":"ok"' in line for line in output)
         if not problem and (process.returncode or not results):
             problem = (errors.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1]
     return Cost(seconds, usage.ru_utime + usage.ru_stime, most / GIB, results, problem)
