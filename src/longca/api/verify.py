@@ -211,6 +211,8 @@ def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None,
         for name in suite.masks
     ]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
+    if request.dump is not None:
+        Path(request.dump).mkdir(parents=True, exist_ok=True)  # where it cannot be, this is said before anything is checked
     return VerifyPlan(level, planned, labels, named, request)
 
 
