@@ -301,7 +301,7 @@ def with_all_keys(self, *given):
 
 
 def mean_of_v(self, out, lse, q, k, v):
-    return torch.where(self.visible.any(1)[:, None, None], out, self.wide(v).mean(1)), lse
+    return torch.where(self.visible.any(1)[:, None, None], out, self.wide(v).mean(1).to(out.dtype)), lse
 
 
 def of_other_kv_heads(self, x_HLD):
@@ -350,7 +350,7 @@ FURTHER = {
     "strictly_causal": Bug("see", lambda self, seen: seen.tril(-1), "last key missing"),
     "p_in_fp16": Bug("p_times_v", lambda self, p, v: p.half().float() @ v, "P rounded to fp16"),
     "mask_ignored_in_backward": Bug("backward", with_all_keys, "mask ignored", DOCUMENTS),
-    "mean_of_v": Bug("end_forward", mean_of_v, "mean of V", masks.Mask.of(200, 200, [(0, 150, 0, 0, 1, 1)])),
+    "mean_of_v": Bug("end_forward", mean_of_v, "mean of V", masks.Mask.of(200, 200, [(0, 150, 0, 0, 1, 1)]), "bf16"),
     "v_of_other_heads": Bug("p_times_v", lambda self, p, v: p @ of_other_kv_heads(self, v), "KV head h % Hkv", heads="8:4"),
     "dv_by_the_maximum": Bug("backward", dv_by_the_maximum, "lse in the backward"),
     "kv_head_modulo_6": Bug("head_of", lambda self, heads: heads % self.case.heads_kv, "KV head h % Hkv", heads="6:2"),

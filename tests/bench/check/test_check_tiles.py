@@ -67,13 +67,6 @@ def test_a_key_dropped_at_an_edge_of_every_tile_is_caught(length: int, name: str
     assert not verdict_on(name, length, rows[rows % 128 == edge], seed, "bf16").ok
 
 
-@pytest.mark.parametrize("row", [1, 127, 128, 255])
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_single_wrong_row_of_a_short_sequence_is_caught(row: int, name: str, seed: int) -> None:
-    assert not verdict_on(name, 509, np.array([row]), seed, "fp32").ok
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("length", [1024, 1500, 65536])
 def test_both_edges_of_tiles_and_every_place_in_them_are_looked_at(length: int, seed: int) -> None:
