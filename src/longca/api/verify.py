@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -20,6 +21,7 @@ from longca.api.kernels import Asked, asked
 from longca.api.masks import NamedMasks, name_masks
 from longca.api.request import DEVICES, SHAPES, refuse_no_seconds
 from longca.api.takes import takes
+from longca.bench.check.sampled_rows import ALL_ROWS, sample_rows
 from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
@@ -27,7 +29,7 @@ from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, equal_masks, plan
+from longca.bench.plan.cells import Planned, equal_masks, mask_of, plan
 from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite
@@ -135,7 +137,17 @@ class VerifyPlan:
     def notes(self) -> list[str]:
         suite = self.level.suite
         cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
-        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned))]
+        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned)), *self._compared_rows]
+
+    @property
+    def _compared_rows(self) -> list[str]:
+        """How many rows are compared of each length of which not all are."""
+        long = {entry.cell.problem.every_pass for entry in self.planned if entry.cell.problem.seqlen > ALL_ROWS}
+        counts = defaultdict[int, list[int]](list)
+        for problem in long if self.request.rows == "sampled" else ():
+            if not problem.is_pattern:  # which may take long to make
+                counts[problem.seqlen].append(len(sample_rows(mask_of(problem), problem.seed).rows))
+        return [f"of {length} rows {max(own)} at most are compared; --rows all compares all" for length, own in sorted(counts.items())]
 
     def check(
         self,

@@ -88,7 +88,10 @@ def test_all_rows_are_compared_where_they_are_asked_for() -> None:
 
     for rows, ok in (("sampled", True), ("all", False)):
         shape = {"seqlens": 700, "dtypes": "fp32", "heads": "2:1", "head_dims": 16, "device": "cpu"}
-        assert longca.verify(wrong_in_a_row, "causal", rows=rows, trials=False, progress=False, **shape).ok == ok
+        found = longca.verify(wrong_in_a_row, "causal", rows=rows, trials=False, progress=False, **shape)
+        assert found.ok == ok
+        compared = len(sample_rows(masks.causal(700)).rows)
+        assert found.notes == ([f"of 700 rows {compared} at most are compared; --rows all compares all"] if ok else [])
 
 
 def test_every_row_of_a_short_sequence_is_looked_at_and_some_rows_have_no_gradient() -> None:
