@@ -300,6 +300,11 @@ def with_all_keys(self, *given):
     return gradients
 
 
+def rows_by(tile: int) -> torch.Tensor:
+    """Of each row the first one of its tile."""
+    return (torch.arange(200) // tile * tile)[:, None]
+
+
 def mean_of_v(self, out, lse, q, k, v):
     return torch.where(self.visible.any(1)[:, None, None], out, self.wide(v).mean(1).to(out.dtype)), lse
 
@@ -350,6 +355,8 @@ FURTHER = {
     "strictly_causal": Bug("see", lambda self, seen: seen.tril(-1), "last key missing"),
     "p_in_fp16": Bug("p_times_v", lambda self, p, v: p.half().float() @ v, "P rounded to fp16"),
     "mask_ignored_in_backward": Bug("backward", with_all_keys, "mask ignored", DOCUMENTS),
+    "end_by_tile": Bug("see", lambda self, seen: torch.arange(200) <= rows_by(TILE), "end by tile", dtype="bf16"),
+    "start_by_tile": Bug("see", lambda self, seen: seen.new_ones(200, 200).tril() & (torch.arange(200) >= rows_by(32) - 24), "start by tile", WINDOW),
     "mean_of_v": Bug("end_forward", mean_of_v, "mean of V", masks.Mask.of(200, 200, [(0, 150, 0, 0, 1, 1)]), "bf16"),
     "v_of_other_heads": Bug("p_times_v", lambda self, p, v: p @ of_other_kv_heads(self, v), "KV head h % Hkv", heads="8:4"),
     "dv_by_the_maximum": Bug("backward", dv_by_the_maximum, "lse in the backward"),
