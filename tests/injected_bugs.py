@@ -107,6 +107,7 @@ DOCUMENTS = masks.causal_document(200, documents=[60, 71, 69])
 SHIFTED = masks.causal_document(200, documents=[61, 71, 68])
 SHARED = masks.share_question(200, documents=[40, 70, 90])
 FULL = masks.full(200)
+CAUSAL = torch.ones(200, 200, dtype=torch.bool).tril()
 
 
 def edges(visible: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -356,7 +357,7 @@ FURTHER = {
     "p_in_fp16": Bug("p_times_v", lambda self, p, v: p.half().float() @ v, "P rounded to fp16"),
     "mask_ignored_in_backward": Bug("backward", with_all_keys, "mask ignored", DOCUMENTS),
     "end_by_tile": Bug("see", lambda self, seen: torch.arange(200) <= rows_by(TILE), "end by tile", dtype="bf16"),
-    "start_by_tile": Bug("see", lambda self, seen: seen.new_ones(200, 200).tril() & (torch.arange(200) >= rows_by(32) - 24), "start by tile", WINDOW),
+    "start_by_tile": Bug("see", lambda self, seen: CAUSAL & (torch.arange(200) >= rows_by(32) - 24), "start by tile", WINDOW),
     "mean_of_v": Bug("end_forward", mean_of_v, "mean of V", masks.Mask.of(200, 200, [(0, 150, 0, 0, 1, 1)]), "bf16"),
     "v_of_other_heads": Bug("p_times_v", lambda self, p, v: p @ of_other_kv_heads(self, v), "KV head h % Hkv", heads="8:4"),
     "dv_by_the_maximum": Bug("backward", dv_by_the_maximum, "lse in the backward"),
