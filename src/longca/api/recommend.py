@@ -147,10 +147,10 @@ def _is_planned_each_step(question: Question) -> bool:
     return question.calls_per_plan is None and question.has_documents and question.problem.ranks == 1
 
 
-def every_answer(results: str | Path | Sequence[str | Path] | None = None, **typed: Any) -> list[Answer]:
-    """Returns all answers that the records contain, if they have what is typed: arguments of `longca.recommend`, here none is needed."""
-    wanted = parse_fields(**_typed(typed))
-    return table(_load(results, wanted.get("cluster")), wanted)
+def every_answer(request: RecommendRequest) -> list[Answer]:
+    """Returns all answers that the records contain, if they have what the request gives; here every field may be None."""
+    wanted = parse_fields(**_typed(vars(request)))
+    return table(_load(request.results, wanted.get("cluster")), wanted)
 
 
 def _load(results: str | Path | Sequence[str | Path] | None, cluster: str | None) -> Results:

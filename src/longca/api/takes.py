@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
@@ -43,9 +42,3 @@ def _refuse_unknown(name: str, shown: Signature, given: Mapping[str, Any]) -> No
     for unknown in [word for word in given if word not in shown.parameters]:
         close = get_close_matches(unknown, shown.parameters, 1)
         raise TypeError(f"{name}() has no argument {unknown!r}{f'; did you mean {close[0]!r}?' if close else ''}")
-
-
-def arguments(request: type, parsed: object, **others: Any) -> dict[str, Any]:
-    """The arguments of a request from a parsed command line, where these have the same names, and these others."""
-    names = [field.name for field in fields(request)]
-    return {name: getattr(parsed, name) for name in names if hasattr(parsed, name)} | others

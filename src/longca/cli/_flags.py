@@ -1,10 +1,38 @@
-"""Flags that verbs share, each group written once."""
+"""Flags that verbs share, each group written once, and the call of the Python function that they belong to."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from inspect import signature
+from typing import Any, TypeVar
+
+from longca.errors import BadInput
+from longca.text import parse_axes, parse_settings
 
 Parser = argparse._ActionsContainer
+T = TypeVar("T")
+
+
+def call(function: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:
+    """Calls a function, or makes a request, with the flags that have the names of its parameters, and these others."""
+    return function(**{name: getattr(args, name) for name in signature(function).parameters if hasattr(args, name)} | others)
+
+
+class Settings(argparse.Action):
+    """Reads the values of a repeatable flag into a dictionary, all with one call of the function `const`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, flag: str | None = None) -> None:
+        refuse_empty(str(flag), value)
+        typed = [*getattr(namespace, f"{self.dest} as typed", []), value]
+        setattr(namespace, f"{self.dest} as typed", typed)
+        setattr(namespace, self.dest, self.const(typed))
+
+
+def refuse_empty(flag: str, text: str) -> None:
+    """Refuses an empty value: an unset variable in a CI job must not silently mean the default."""
+    if not text.strip(" ,\t\n"):
+        raise BadInput(f"{flag} is empty; give a value, or leave it out.")
 
 
 def add_documents(parser: Parser) -> None:
@@ -35,8 +63,10 @@ def add_shape(parser: Parser, heads: str, head_dims: str, dtypes: str) -> None:
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help=f"bf16, fp16, fp32 or fp64 (default {dtypes})")
 
 
-def add_set(parser: Parser, what: str) -> None:
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=V", help=f"{what}; repeatable")
+def add_set(parser: Parser, what: str, several: bool = False) -> None:
+    """Parameters of masks, each with one value or with several."""
+    read = parse_axes if several else parse_settings
+    parser.add_argument("--set", dest="params", action=Settings, const=read, default={}, metavar="NAME=V", help=f"{what}; repeatable")
 
 
 def add_plugins(parser: Parser, what: str) -> None:
@@ -92,7 +122,7 @@ def add_split(parser: Parser) -> None:
     parser.add_argument(
         "--workload", metavar="FILE", help="your own packs: a JSON object per line with mask and documents, as for `longca run`"
     )
-    add_set(parser, "a parameter of the masks that have it")
+    add_set(parser, "a parameter of the masks that have it", several=True)
     parser.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (docs/sparse.md)")
     add_documents(parser)
     add_plugins(parser, "methods or masks of your own")
@@ -101,8 +131,10 @@ def add_split(parser: Parser) -> None:
 def add_option(parser: Parser) -> None:
     parser.add_argument(
         "--option",
-        action="append",
-        default=[],
+        dest="options",
+        action=Settings,
+        const=parse_axes,
+        default={},
         metavar="NAME=V,V",
         help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape
+from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape, call
 from longca.cli._tables import print_json, show_parts
-from longca.text import parse_axes
 
 HELP = "time two kernels in turns, to see small changes in under a minute; exit code 1 if B is slower or wrong"
 EXAMPLES = (
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_extras(parser)
     add_seed(parser)
-    add_set(parser, "a parameter of the masks that have it")
+    add_set(parser, "a parameter of the masks that have it", several=True)
     add_documents(parser)
     add_plugins(parser, "masks of your own")
     add_device(parser)
@@ -39,10 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.ab import ABRequest, ab
-    from longca.api.takes import arguments
+    from longca.api.ab import ab
 
-    compared = ab(**arguments(ABRequest, args, params=parse_axes(args.set)))
+    compared = call(ab, args)
     if args.json:
         print_json({"ok": compared.ok, "names": compared.names, "device": compared.device, "pairs": compared.rows})
     else:

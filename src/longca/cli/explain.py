@@ -6,10 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from longca.cli._flags import add_documents, add_json, add_model, add_plugins, add_seed, add_set
+from longca.cli._flags import add_documents, add_json, add_model, add_plugins, add_seed, add_set, call
 from longca.cli._tables import print_json, show_parts
 from longca.errors import Unavailable
-from longca.text import parse_settings
 
 HELP = "show which kernels `best`, the default of longca.attention, would choose for a call, and why; exit code 2 if there is none"
 
@@ -43,11 +42,10 @@ def add_call(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.explain import ExplainRequest, explain
-    from longca.api.takes import arguments
+    from longca.api.explain import explain
 
     _load(args.plugins)
-    explanation = explain(**arguments(ExplainRequest, args, params=parse_settings(args.set)))
+    explanation = call(explain, args)
     if args.json:
         print_json(explanation.to_json())
     else:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json, add_seed, add_set
+from longca.cli._flags import add_json, add_seed, add_set, call
 from longca.cli._tables import print_json, show_parts
-from longca.text import parse_settings
 
 HELP = "find out whether a model honours its mask, on one rank and on several"
 EXAMPLES = (
@@ -39,11 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.probe import ProbeRequest, probe
-    from longca.api.takes import arguments
+    from longca.api.probe import probe
 
-    mask = [args.mask, *args.more] if args.more else args.mask
-    probed = probe(**arguments(ProbeRequest, args, mask=mask, params=parse_settings(args.set)))
+    probed = call(probe, args, mask=[args.mask, *args.more] if args.more else args.mask)
     if args.json:
         print_json({"ok": probed.ok, "findings": probed.rows})
     else:

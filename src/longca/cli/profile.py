@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape
-from longca.cli._tables import print_lines, show_parts
-from longca.text import parse_settings
+from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape, call
+from longca.cli._tables import show
 
 HELP = "show where the time of a kernel goes, and the least time of the device; writes traces for Perfetto"
 EXAMPLES = (
@@ -33,12 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.profile import ProfileRequest, profile
-    from longca.api.takes import arguments
+    from longca.api.profile import profile
 
-    found = profile(**arguments(ProfileRequest, args, params=parse_settings(args.set)))
-    if args.json:
-        print_lines(found.rows)
-    else:
-        show_parts(found.parts())
+    found = call(profile, args)
+    show(found, args.json)
     return 0 if found.ok else 1

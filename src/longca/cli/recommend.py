@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from longca.cli._flags import add_documents, add_extras, add_plugins, add_set
+from longca.cli._flags import add_documents, add_extras, add_plugins, add_set, call
 from longca.cli._notes import load_only_masks, say_lacks
 from longca.cli._tables import print_json, show_parts
 from longca.errors import BadInput
@@ -71,7 +71,7 @@ def _answer(args: argparse.Namespace) -> int:
     from longca.recommend.rank import NO_RECORD
 
     try:
-        recommendation = recommend(**_typed(args))
+        recommendation = call(recommend, args)
     except SeveralDevices as several:
         if args.export or args.json or args.code:  # these hold one answer
             raise
@@ -97,22 +97,13 @@ def _answer_each(devices: Sequence[str], args: argparse.Namespace) -> int:
     return min(codes)
 
 
-def _typed(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of `longca.recommend`, as typed."""
-    from longca.api.recommend import RecommendRequest
-    from longca.api.takes import arguments
-    from longca.text import parse_settings
-
-    return arguments(RecommendRequest, args, params=parse_settings(args.set))
-
-
 def _export_table(args: argparse.Namespace) -> int:
-    from longca.api.recommend import every_answer
+    from longca.api.recommend import RecommendRequest, every_answer
     from longca.recommend.rank import NO_RECORD
 
     if not args.export or args.code or args.json:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
-    answers = every_answer(**_typed(args))
+    answers = every_answer(call(RecommendRequest, args))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD
 

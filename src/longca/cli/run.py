@@ -8,14 +8,25 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_device, add_documents, add_extras, add_option, add_plugins, add_seed, add_set, add_shape, add_sharing
+from longca.cli._flags import (
+    Settings,
+    add_device,
+    add_documents,
+    add_extras,
+    add_option,
+    add_plugins,
+    add_seed,
+    add_set,
+    add_shape,
+    add_sharing,
+    call,
+)
 from longca.cli._ranks import take_part
 from longca.cli._tables import show_parts
 from longca.errors import Refused, unknown
-from longca.text import parse_axes, parse_list, parse_settings, plural
+from longca.text import parse_list, parse_settings, plural
 
 if TYPE_CHECKING:
-    from longca.api.request import RunRequest
     from longca.api.run import RunPlan
     from longca.results.record import Status
 
@@ -57,7 +68,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
     add_seed(what, "the seed of masks and data (default 0, or those of the suite)", default=None)
     what.add_argument("--seeds", metavar="N|A,B", help="several seeds: how many, from 0 on; or which, such as 42,43")
-    add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5")
+    add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5", several=True)
     add_documents(what)
     what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (docs/sparse.md)")
     what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
@@ -130,8 +141,9 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
     limits.add_argument(
         "--clock",
-        action="append",
-        default=[],
+        action=Settings,
+        const=parse_settings,
+        default={},
         metavar="NAME=V",
         help="a setting of the clock, such as warmup_s=0.06,target=0.01; repeatable; --print-config shows all",
     )
@@ -145,23 +157,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def request_of(args: argparse.Namespace) -> RunRequest:
-    """Returns the request of the command line."""
-    from longca.api.request import RunRequest
-    from longca.api.takes import arguments
-
-    settings = {"params": parse_axes(args.set), "options": parse_axes(args.option), "clock": parse_settings(args.clock)}
-    return RunRequest(**arguments(RunRequest, args, **settings))
-
-
 def run(args: argparse.Namespace) -> int:
-    from longca.api.request import resolve
+    from longca.api.request import RunRequest, resolve
     from longca.api.run import as_texts, make_level, plan_run
     from longca.bench.plan.suite import to_toml
     from longca.parallel import joining
     from longca.results.record import LevelName
 
-    request, failing = request_of(args), failing_statuses(args.fail_on)
+    request, failing = call(RunRequest, args), failing_statuses(args.fail_on)
     if args.print_config:
         print(to_toml(resolve(request)), end="")
         return 0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_documents, add_model, add_plugins, add_seed, add_set
+from longca.cli._flags import add_documents, add_model, add_plugins, add_seed, add_set, call
 from longca.cli._tables import show_parts
 from longca.cli.explain import add_call
-from longca.text import parse_settings
 
 HELP = "measure the kernels that `best`, the default of longca.attention, may choose for a call; later calls of its class need no trial"
 EXAMPLES = (
@@ -28,9 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.takes import arguments
-    from longca.api.tune import TuneRequest, tune
+    from longca.api.tune import tune
 
-    tuned = tune(**arguments(TuneRequest, args, params=parse_settings(args.set)))
+    tuned = call(tune, args)
     show_parts(tuned.parts())
     return 0 if tuned.ok else 1

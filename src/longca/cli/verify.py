@@ -13,11 +13,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape, add_sharing
+from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape, add_sharing, call
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Unavailable
-from longca.text import parse_axes, plural, printable, say, write_over
+from longca.text import plural, printable, say, write_over
 
 if TYPE_CHECKING:
     from longca.bench.many_devices.verify import CpFinding
@@ -53,7 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (default random)"
     )
     add_seed(parser)
-    add_set(parser, "a parameter of the masks that have it, with one value (below 4K tokens, default windows and blocks are small)")
+    add_set(
+        parser,
+        "a parameter of the masks that have it, with one value (below 4K tokens, default windows and blocks are small)",
+        several=True,
+    )
     add_documents(parser)
     parser.add_argument(
         "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
@@ -109,11 +113,9 @@ def _refuse_other_level(args: argparse.Namespace) -> None:
 
 
 def _verify_kernels(args: argparse.Namespace) -> int:
-    from longca.api.takes import arguments
     from longca.api.verify import VerifyRequest, plan_verify
 
-    request = VerifyRequest(**arguments(VerifyRequest, args, params=parse_axes(args.set)))
-    plan = plan_verify(request, Path())  # no mask is an object, which would be written there
+    plan = plan_verify(call(VerifyRequest, args), Path())  # no mask is an object, which would be written there
     if not args.json:
         print(plan.title, flush=True)
     for note in plan.notes:
@@ -134,14 +136,13 @@ def _verify_kernels(args: argparse.Namespace) -> int:
 
 def _verify_methods(args: argparse.Namespace) -> int:
     """Runs with its own pool of ranks, or as one rank of a launched job, whose first rank prints."""
-    from longca.api.takes import arguments
     from longca.api.verify_cp import check
     from longca.bench.many_devices.grids import ranks_of
     from longca.bench.many_devices.kit import cp_table
     from longca.bench.many_devices.verify import CpRequest, make_level
     from longca.parallel import joining
 
-    request = CpRequest(**arguments(CpRequest, args, params=parse_axes(args.set), kernels=args.kernel))
+    request = call(CpRequest, args, kernels=args.kernel)
     launch, level = joining.launched(), make_level(request)
     level.refuse_crowd()
     if launch is None or launch.rank == 0:
