@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from longca.api.masks import build_mask
-from longca.bench.plan.request import Number, texts
+from longca.bench.plan.request import MaskSettings, texts
 from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput, unknown
 from longca.kernels.base import Case
@@ -22,7 +21,7 @@ DTYPES = ("bf16", "fp16", "fp32", "fp64")
 
 
 @dataclass(frozen=True)
-class CallRequest:
+class CallRequest(MaskSettings):
     """A mask and a shape; what is None has its default, or the model's."""
 
     mask: str | AnyMask
@@ -37,10 +36,6 @@ class CallRequest:
     model: str | None = None
     device: str | None = None
     seed: int = 0
-    params: Mapping[str, Number] | None = None
-    documents: str | Path | Sequence[int] | None = None
-    distribution: str | None = None
-    packing: str | None = None
 
 
 def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> tuple[AnyMask, Case]:
@@ -61,9 +56,8 @@ def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> 
     if isinstance(mask, str):
         if seqlen is None:
             raise BadInput(f"give a length beside the mask {mask}, such as seqlen='32K'.")
-        params = {**(shape.params_of(mask) if shape else {}), **(request.params or {})}
-        drawing = {name: getattr(request, name) for name in ("seed", "documents", "distribution", "packing")}
-        mask = build_mask(mask, parse_size(str(seqlen)), Heads(heads_q, heads_kv, dims[0]), params, **drawing)
+        settings = replace(request, params={**(shape.params_of(mask) if shape else {}), **(request.params or {})})
+        mask = build_mask(settings, mask, parse_size(str(seqlen)), Heads(heads_q, heads_kv, dims[0]), request.seed)
     elif seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
         raise BadInput(f"the mask has {mask.seqlen_k} tokens, not {seqlen}; leave out seqlen.")
     case = Case(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from longca.api.masks import build_mask
 from longca.api.takes import takes
-from longca.bench.plan.request import Number
+from longca.bench.plan.request import MaskSettings
 from longca.errors import BadInput
 from longca.kernels.block_selection import Heads
 from longca.masks import Mask
@@ -24,7 +24,7 @@ SEQLEN, DOCUMENTS = 192, 6
 
 
 @dataclass(frozen=True)
-class ProbeRequest:
+class ProbeRequest(MaskSettings):
     """The model to probe, and the mask that it should honour."""
 
     model: Any  # a function of ids, a module, "FILE.py:function", which makes one, or "hf:TYPE[:ATTENTION]"
@@ -36,8 +36,6 @@ class ProbeRequest:
     vocab: int = 64  # ids are smaller than this
     probes: int = 48  # tokens to change
     seed: int = 0
-    params: Mapping[str, Number] | None = None
-    documents: Any = None  # lengths, or a file with them; six short ones by default
     png: str | Path | None = None
 
 
@@ -119,14 +117,13 @@ def _masks(request: ProbeRequest) -> list[Mask]:
     return built * request.layers if len(built) == 1 else built
 
 
-def _built(name: str, seqlen: int, request: ProbeRequest, documents: Any = None) -> Mask:
-    given = request.documents if documents is None else documents
-    drawing = {"seed": request.seed, "documents": given, "distribution": None, "packing": None}
-    mask = build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, **drawing)
+def _built(name: str, seqlen: int, request: ProbeRequest) -> Mask:
+    mask = build_mask(request, name, seqlen, Heads(1, 1, 64), request.seed)
     if not isinstance(mask, Mask):
         raise BadInput(f"{name} is a block pattern, which a model selects itself; probe takes masks of bands.")
-    if given is None and mask.documents and len(mask.documents) == 1:  # the usual documents are longer than a probe
-        return _built(name, seqlen, request, short_documents(seqlen, request.seed))
+    drawn = request.documents is None and request.distribution is None and request.packing is None
+    if drawn and mask.documents and len(mask.documents) == 1:  # the usual documents are longer than a probe
+        return _built(name, seqlen, replace(request, documents=short_documents(seqlen, request.seed)))
     return mask
 
 

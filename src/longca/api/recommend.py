@@ -9,7 +9,7 @@ from typing import Any
 
 from longca.api.model_window import model_note
 from longca.api.takes import takes
-from longca.bench.plan.request import Number, document_lengths, texts
+from longca.bench.plan.request import MaskSettings, document_lengths, texts
 from longca.bench.plan.workload import model as find_model
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
@@ -63,7 +63,7 @@ class Recommendation(Shown):
 
 
 @dataclass(frozen=True)
-class RecommendRequest:
+class RecommendRequest(MaskSettings):
     """A question, and the results that answer it. What is None has its default, or the model's."""
 
     mask: str
@@ -78,10 +78,6 @@ class RecommendRequest:
     memory: str | None = None
     device: str = ""
     source: str = "random"
-    params: Mapping[str, Number] | None = None
-    documents: str | Path | Sequence[int] | None = None
-    distribution: str | None = None
-    packing: str | None = None
     own_documents: bool = False
     deterministic: bool = False
     softcap: float | None = None

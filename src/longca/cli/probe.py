@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json, add_seed, add_set, call
+from longca.cli._flags import add_documents, add_json, add_seed, add_set, call
 from longca.cli._tables import print_json, show_parts
 
 HELP = "find out whether a model honours its mask, on one rank and on several"
@@ -27,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--layers", type=int, default=1, metavar="N", help="how often the model applies the mask (default 1)")
     parser.add_argument("--seqlen", metavar="S", help="tokens (default 192)")
-    parser.add_argument("--lengths", dest="documents", metavar="FILE", help="document lengths: a JSON list, or numbers in a text file")
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="probe on one rank and on N gloo ranks (default 1)")
     parser.add_argument("--vocab", type=int, default=64, metavar="N", help="ids are smaller than this (default 64)")
     parser.add_argument("--probes", type=int, default=48, metavar="N", help="how many tokens to change (default 48)")
     parser.add_argument("--png", metavar="FILE", help="draw what is allowed, what is seen, and the difference")
     add_seed(parser, "the seed of ids, lengths and parameters (default 0)")
     add_set(parser, "a parameter of the mask, such as w=32")
+    add_documents(parser)
     add_json(parser)
 
 

@@ -43,7 +43,7 @@ class Explanation(Shown):
     @property
     def why(self) -> dict[str, str]:
         """A sentence for each pass."""
-        return {pass_: words.why(self.asked, self.choice, pass_) for pass_ in self.likely}
+        return {pass_: words.why(self.asked, self.choice, pass_, label) for pass_, label in self.likely.items()}
 
     @property
     def options(self) -> dict[str, list[Option]]:

@@ -85,10 +85,10 @@ def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
 
 def diagnosis(facts: Environment, kernels: Mapping[str, str], findings: Iterable[str]) -> list[str]:
     """The machine, its kernels (each with the reason why it does not run, or an empty text), and what disturbs measurements."""
-    on_gpu = facts.device_kind == "cuda"
+    gpu = f"{facts.device}, driver {facts.driver}, {facts.gpu_memory_mib} MiB" if facts.driver else "no GPU was found by nvidia-smi"
     packages = ", ".join(f"{name} {number}" for name, number in (facts.packages or {}).items())
     lines = [
-        f"device    {facts.device}" + (f", driver {facts.driver}, {facts.gpu_memory_mib} MiB" if on_gpu else ""),
+        f"device    {gpu if facts.device_kind == 'cuda' else facts.device}",
         f"host      {facts.cpu}, {facts.cores} cores, {facts.system}, Python {facts.python}",
         f"packages  {packages or 'torch is missing: pip install torch'}",
         f"kernels   {', '.join(label for label, why in kernels.items() if not why) or 'none'}",
