@@ -162,7 +162,7 @@ def test_what_was_tuned_decides_for_its_class_and_is_an_ordinary_journal(capsys:
 
 
 def test_tune_measures_here_only() -> None:
-    with pytest.raises(longca.BadInput, match="tune measures on this machine, so device is cpu or cuda, not H200"):
+    with pytest.raises(longca.BadInput, match="unknown device 'H200'; known are: cpu, cuda"):
         longca.tune("causal", 128, device="H200")
 
 

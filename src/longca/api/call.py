@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
-from longca.api.masks import build_mask
-from longca.bench.plan.request import MaskSettings, texts
+from longca import masks
+from longca.api.masks import build_mask, given_mask
+from longca.bench.plan.request import MaskSettings, Texts, texts
 from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput, unknown
+from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask
@@ -36,6 +38,16 @@ class CallRequest(MaskSettings):
     model: str | None = None
     device: str | None = None
     seed: int = 0
+    plugins: Texts = ()  # files with masks or kernels
+
+
+def load_plugins(request: CallRequest) -> list[str]:
+    """Loads the masks and the kernels of plugin files, and returns the names of the kernels."""
+    kernels = list[str]()
+    for path in texts("plugins", request.plugins) if request.plugins else ():
+        masks.load_plugin(path)
+        kernels += registry.load_plugin(path)
+    return kernels
 
 
 def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> tuple[AnyMask, Case]:
@@ -52,7 +64,7 @@ def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> 
         raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
     if (dtype := request.dtype or KINDS[kind]) not in DTYPES:
         raise unknown("dtype", str(dtype), list(DTYPES))
-    mask, seqlen = request.mask, request.seqlen
+    mask, seqlen = given_mask(request.mask), request.seqlen
     if isinstance(mask, str):
         if seqlen is None:
             raise BadInput(f"give a length beside the mask {mask}, such as seqlen='32K'.")
@@ -69,6 +81,7 @@ def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> 
 
 def title_of(request: CallRequest, mask: AnyMask, case: Case) -> str:
     """What was asked, in words; the seed of drawn documents is named, as those of others may have another answer."""
-    drawn = [f"documents of seed {request.seed}"] if isinstance(request.mask, str) and mask.documents and request.documents is None else []
     size = f"{mask.name or 'this mask'}, {format_size(mask.seqlen_k)} tokens"
+    is_drawn = mask is not request.mask and mask.documents is not None and request.documents is None
+    drawn = [f"documents of seed {request.seed}"] if is_drawn else []
     return ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), case.dtype])

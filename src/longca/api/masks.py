@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,17 @@ def _write(mask: Mask, folder: Path) -> Path:
     except OSError as error:
         raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder.") from error
     return write_mask(mask, folder / f"{name}{mask.digest[:12]}.json")
+
+
+def given_mask(mask: Any) -> str | AnyMask:
+    """The name of a mask or of a pattern, or a Mask; raises BadInput for anything else."""
+    if isinstance(mask, Pattern | BlockPattern):
+        return mask.name
+    if isinstance(mask, str | PathLike):
+        return str(fspath(mask))
+    if isinstance(mask, Mask | BlockMask):
+        return mask
+    raise BadInput(f"a mask must be a name, a file, an expression, a pattern or a Mask, not {mask!r}.")
 
 
 def build_mask(settings: MaskSettings, name: str, seqlen: int, shape: Heads, seed: int, source: str = "random") -> AnyMask:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from longca.api.masks import build_mask
+from longca.api.masks import build_mask, given_mask
 from longca.api.takes import takes
 from longca.bench.plan.request import MaskSettings
 from longca.errors import BadInput
@@ -110,7 +110,8 @@ def _tiny_model(text: str, masks: Sequence[Mask], vocab: int) -> Any:
 
 
 def _masks(request: ProbeRequest) -> list[Mask]:
-    given = list(request.mask) if isinstance(request.mask, Sequence) and not isinstance(request.mask, str) else [request.mask]
+    listed = isinstance(request.mask, Sequence) and not isinstance(request.mask, str)
+    given = [given_mask(mask) for mask in (request.mask if listed else [request.mask])]
     sizes = [mask.seqlen_q for mask in given if isinstance(mask, Mask)]
     seqlen = parse_size(str(request.seqlen or (sizes[0] if sizes else SEQLEN)))
     built = [mask if isinstance(mask, Mask) else _built(str(mask), seqlen, request) for mask in given]

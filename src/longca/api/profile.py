@@ -20,7 +20,7 @@ from longca.bench.one_device.ncu import NcuFailed
 from longca.bench.one_device.profile import PassProfile, Profile
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
-from longca.bench.plan.request import Request
+from longca.bench.plan.request import LocalRequest
 from longca.bench.run.retry import outcomes
 from longca.errors import BadInput
 from longca.kernels import registry
@@ -33,21 +33,16 @@ FOLDER = Path("out") / "profile"
 
 
 @dataclass(frozen=True)
-class ProfileRequest(Request):
+class ProfileRequest(LocalRequest):
     """One kernel on one mask; None: the default of the device."""
 
     kernel: Any
     mask: Any = "causal"
     seqlen: int | str | None = None
     _: KW_ONLY
-    heads: str | None = None
-    head_dims: str | int | None = None
-    dtypes: str | None = None
     passes: str | None = None
     seed: int = 0
-    device: str | None = None
     out: str | Path = FOLDER  # the folder of the traces
-    deadline: float | None = None
 
 
 @takes(ProfileRequest)

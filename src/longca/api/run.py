@@ -9,13 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longca import devices, lengths
+from longca import lengths
 from longca.api.journals import folder_of
 from longca.api.kernels import Asked, asked
 from longca.api.masks import name_masks
-from longca.api.request import RunRequest, clock_settings, refuse_energy, resolve
+from longca.api.request import RunRequest, clock_settings, refuse_energy, resolve, usable_device
 from longca.api.takes import takes
-from longca.bench.one_device import compiled_code
 from longca.bench.one_device.level import OneDevice
 from longca.bench.plan import jobs
 from longca.bench.plan.cells import Planned, equal_masks
@@ -198,12 +197,9 @@ def journal_folder(request: RunRequest, *, many: bool) -> Path:
 
 def make_level(request: RunRequest, given: Asked) -> Level:
     """One device or many; raises where this machine cannot do it."""
-    suite, device = resolve(request), request.device or devices.kind()
-    devices.require(device)
+    suite, device = resolve(request), usable_device(request.device)
     if clock_settings(request).get("energy_s"):
         refuse_energy(device)
-    if device == "cuda":
-        compiled_code.keep_on_disk()
     if given.files and not given.labels:
         suite = suite.changed(kernels=())  # only those of the files
     if suite.level is not LevelName.CP:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longca import masks
-from longca.api.masks import build_mask
+from longca.api.masks import build_mask, given_mask
 from longca.api.takes import takes
 from longca.bench.plan.request import MaskSettings
 from longca.errors import BadInput
@@ -97,17 +97,18 @@ def _shape(request: MaskRequest) -> Heads:
 
 def named_mask(request: OneMask, shape: Heads) -> AnyMask:
     """The mask of a request; a block pattern is for these heads."""
-    if not isinstance(request.mask, str):
-        return request.mask
+    mask = given_mask(request.mask)
+    if not isinstance(mask, str):
+        return mask
     _refuse_without_blocks(request, {"--source": request.source})
-    named = masks.find(request.mask)
+    named = masks.find(mask)
     seqlen = request.seqlen or (named.seqlen if isinstance(named, masks.MaskFile) else SEQLEN)
-    return build_mask(request, request.mask, parse_size(str(seqlen)), shape, request.seed, request.source or "random")
+    return build_mask(request, mask, parse_size(str(seqlen)), shape, request.seed, request.source or "random")
 
 
 def _refuse_without_blocks(request: OneMask, given: Mapping[str, object]) -> None:
     """Refuses flags that only block patterns take, beside another mask."""
-    flags = [flag for flag, value in given.items() if value is not None]
-    if flags and isinstance(request.mask, str) and not masks.has_blocks(request.mask):
+    flags, mask = [flag for flag, value in given.items() if value is not None], given_mask(request.mask)
+    if flags and isinstance(mask, str) and not masks.has_blocks(mask):
         words = f"{' and no '.join(flags)}; {' and '.join(masks.block_names())} do"
-        raise BadInput(f"{request.mask} is not a block pattern, so it takes no {words}.")
+        raise BadInput(f"{mask} is not a block pattern, so it takes no {words}.")

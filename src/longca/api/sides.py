@@ -15,8 +15,7 @@ from typing import Any
 
 from longca import devices
 from longca.api.masks import name_masks
-from longca.api.request import RunRequest, resolve
-from longca.bench.one_device import compiled_code
+from longca.api.request import RunRequest, resolve, usable_device
 from longca.bench.one_device import workers as one_device
 from longca.bench.one_device.in_process import InProcess
 from longca.bench.one_device.level import offered_by
@@ -105,11 +104,7 @@ def suite_of(request: Request, masks: Any, seqlens: Texts | None, folder: Path) 
     shared = {field.name: getattr(request, field.name) for field in fields(RunRequest) if hasattr(request, field.name)}
     shared |= {"masks": named.masks, "seqlens": named.seqlens, "kernels": "torch"}
     plain = RunRequest(**{name: value for name, value in shared.items() if name not in OWN})
-    suite, device = resolve(plain), plain.device or devices.kind()
-    devices.require(device)
-    if device == "cuda":
-        compiled_code.keep_on_disk()
-    return suite, device
+    return resolve(plain), usable_device(plain.device)
 
 
 @dataclass(frozen=True)

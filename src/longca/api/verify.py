@@ -18,10 +18,10 @@ from msgspec.structs import asdict
 from longca import devices, lengths
 from longca.api.kernels import Asked, asked
 from longca.api.masks import NamedMasks, name_masks
-from longca.api.request import DEVICES, SHAPES, refuse_no_seconds
+from longca.api.request import SHAPES, refuse_no_seconds, usable_device
 from longca.api.takes import takes
-from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
+from longca.bench.one_device import words
 from longca.bench.one_device.level import OneDevice
 from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
@@ -188,12 +188,7 @@ def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None,
     named = name_masks(QUICK if request.quick and request.masks == "all" else request.masks, request.seqlens, folder)
     seqlens = seqlen if named.seqlens is None else named.seqlens
     request = replace(request, masks=named.masks, seqlens=seqlens, plugins=[*given.files, *request.plugin_files])
-    device = request.device or devices.kind()
-    if device not in DEVICES:
-        raise unknown("device", str(device), list(DEVICES))
-    devices.require(device)
-    if device == "cuda":
-        compiled_code.keep_on_disk()
+    device = usable_device(request.device)
     suite = _suite(request, device)
     files, labels = request.plugin_files, given.labels
     usual = [] if files else registry.available_labels(device)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
 
 from longca.cli._flags import add_documents, add_json, add_model, add_plugins, add_seed, add_set, call
+from longca.cli._notes import note
 from longca.cli._tables import print_json, show_parts
 from longca.errors import Unavailable
 
@@ -44,23 +43,11 @@ def add_call(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca.api.explain import explain
 
-    _load(args.plugins)
     explanation = call(explain, args)
+    for name in explanation.never:
+        note(f"{name} sets no `preference`, so `best` never chooses it (docs/write-a-kernel.md).")
     if args.json:
         print_json(explanation.to_json())
     else:
         show_parts(explanation.parts())
     return 0 if explanation.ok else Unavailable.exit_code
-
-
-def _load(plugins: Sequence[str]) -> None:
-    """Loads masks and kernels of plugin files, and prints a note on each kernel that `best` never chooses."""
-    from longca import masks
-    from longca.kernels import registry
-    from longca.kernels.base import Preference
-
-    for path in plugins:
-        masks.load_plugin(path)
-        for name in registry.load_plugin(path):
-            if registry.get(name).preference == Preference():
-                print(f"note: {name} sets no `preference`, so `best` never chooses it (docs/write-a-kernel.md).", file=sys.stderr)

@@ -25,6 +25,7 @@ class Explanation(Shown):
     choice: Choice | None
     title: str
     likely: dict[str, str]  # by pass the kernel that was chosen, or that is the likeliest to be
+    never: Sequence[str] = ()  # kernels of plugins that `best` never chooses: they set no preference
 
     @property
     def ok(self) -> bool:

@@ -53,6 +53,17 @@ class Request(MaskSettings):
         return texts("plugins", self.plugins) if self.plugins else []
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalRequest(Request):
+    """Parameters of verbs that run kernels or methods on this machine; None: the default of the device."""
+
+    heads: Texts | None = None
+    head_dims: Texts | None = None
+    dtypes: Texts | None = None
+    device: str | None = None
+    deadline: float | None = None
+
+
 def suite_of(request: Request, suite: Suite) -> Suite:
     """The suite with what a request gives: first the shape of its model, then the values that stand beside it."""
     given: dict[str, Any] = {name: value for name, value in vars(request).items() if value is not None}
