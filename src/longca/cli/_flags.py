@@ -12,6 +12,7 @@ from longca.text import parse_axes, parse_settings
 
 Parser = argparse._ActionsContainer
 T = TypeVar("T")
+HERE = ("8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")  # usual heads, head sizes and dtypes
 
 
 def call(function: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:
@@ -61,6 +62,34 @@ def add_shape(parser: Parser, heads: str, head_dims: str, dtypes: str) -> None:
     parser.add_argument("--heads", metavar="Q:KV", help=f"query and KV heads; 8 is 8 of both (default {heads})")
     parser.add_argument("--head-dim", dest="head_dims", metavar="D", help=f"head size; 192/128 if V has its own (default {head_dims})")
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help=f"bf16, fp16, fp32 or fp64 (default {dtypes})")
+
+
+def add_local(parser: Parser, several: bool, plugins: str = "masks of your own") -> None:
+    """What verbs that run kernels here take besides kernels, masks and lengths; `several`: parameters may have several values."""
+    add_shape(parser, *HERE)
+    add_extras(parser)
+    add_seed(parser)
+    add_set(parser, "a parameter of the masks that have it", several)
+    add_documents(parser)
+    add_plugins(parser, plugins)
+    add_device(parser)
+    parser.add_argument("--deadline", type=float, metavar="S", help="the time limit of each step in seconds (default 300)")
+
+
+def add_question(parser: Parser, required: bool) -> None:
+    """A mask and the shape of a call."""
+    what = "a name from `longca ls masks`, a file, or an expression such as 'causal & ~sliding_window(w=64)'"
+    parser.add_argument("--mask", required=required, metavar="NAME", help=what)
+    parser.add_argument("--seqlen", required=required, metavar="S", help="tokens, such as 128K; on many GPUs, of all together")
+    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
+    parser.add_argument("--head-dim", metavar="D", help="head size; 192/128 if V has its own (default 128)")
+    parser.add_argument("--dtype", metavar="T", help="bf16, fp16, fp32 or fp64 (default bf16; explain and tune on a CPU: fp32)")
+    add_set(parser, "a parameter of the mask")
+    add_documents(parser)
+
+
+def add_passes(parser: Parser) -> None:
+    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
 
 
 def add_set(parser: Parser, what: str, several: bool = False) -> None:
@@ -114,7 +143,7 @@ def add_split(parser: Parser) -> None:
     )
     add_shape(parser, "64:8", "128", "bf16")
     add_extras(parser)
-    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    add_passes(parser)
     parser.add_argument("--grid", metavar="UxR[xW]", help="the grid of methods that have several (default: each method's own)")
     add_option(parser)
     add_seed(parser, "one seed of the documents", default=None)

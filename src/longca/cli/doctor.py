@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json
+from longca.cli._flags import add_device, add_json
 from longca.cli._tables import print_json, show_parts
 
 HELP = "show what this machine can measure, what disturbs measurements, and what to install"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="the device to examine (default: cuda if there is a GPU)")
+    add_device(parser)
     add_json(parser)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from longca.cli._flags import add_documents, add_extras, add_plugins, add_set, call
+from longca.cli._flags import add_extras, add_plugins, add_question, call
 from longca.cli._notes import load_only_masks, say_lacks
 from longca.cli._tables import print_json, show_parts
 from longca.errors import BadInput
@@ -26,15 +26,9 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mask", help="a name from `longca ls masks`, a file, or an expression such as 'causal & ~sliding_window(w=64)'")
-    parser.add_argument("--seqlen", metavar="S", help="tokens of all GPUs together, such as 128K")
-    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
-    parser.add_argument("--head-dim", metavar="D", help="head size; 192/128 if V has its own (default 128)")
-    parser.add_argument("--dtype", help="bf16, fp16, fp32 or fp64 (default bf16)")
+    add_question(parser, required=False)
     parser.add_argument("--pass", dest="pass_", metavar="P", help="fwd, bwd or fwd+bwd (default)")
-    add_set(parser, "a parameter of the mask")
     parser.add_argument("--source", metavar="NAME", help="how block patterns were selected (default random)")
-    add_documents(parser)
     parser.add_argument(
         "--calls-per-plan", type=int, metavar="N", help="include planning time, divided by N calls: 1 if every call has a new mask"
     )

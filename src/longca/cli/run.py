@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
 from longca.cli._flags import (
+    HERE,
     Settings,
     add_device,
     add_documents,
     add_extras,
     add_option,
+    add_passes,
     add_plugins,
     add_seed,
     add_set,
@@ -21,7 +23,6 @@ from longca.cli._flags import (
     add_sharing,
     call,
 )
-from longca.cli._ranks import take_part
 from longca.cli._tables import show_parts
 from longca.errors import Refused, unknown
 from longca.text import parse_list, parse_settings, plural
@@ -64,8 +65,8 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         help="names, files, expressions such as 'causal & sliding_window(w=512)'; all: the paper's twelve; every: all static masks",
     )
     what.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K (default 509 on a CPU, 8K on a GPU)")
-    add_shape(what, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
-    what.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    add_shape(what, *HERE)
+    add_passes(what)
     add_seed(what, "the seed of masks and data (default 0, or those of the suite)", default=None)
     what.add_argument("--seeds", metavar="N|A,B", help="several seeds: how many, from 0 on; or which, such as 42,43")
     add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5", several=True)
@@ -179,7 +180,11 @@ def run(args: argparse.Namespace) -> int:
     def measure() -> int:
         return _measure(args, plan_run(request, level), failing)
 
-    return measure() if launch is None else take_part(launch, level, measure)
+    if launch is None:
+        return measure()
+    from longca.cli._ranks import take_part
+
+    return take_part(launch, level, measure)
 
 
 def _dry_run(plan: RunPlan) -> int:
@@ -210,13 +215,14 @@ def _say(*sentences: str) -> None:
 
 
 def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status]) -> int:
-    from longca.bench.many_devices import overlap
     from longca.bench.run import words
 
     _say(plan.empty_shard, *plan.notes)
     done = plan.measure()
     show_parts(done.parts())
     if args.trace:
+        from longca.bench.many_devices import overlap
+
         show_parts(["", overlap.table(done.records), f"traces, for ui.perfetto.dev: {args.trace}"])
     if remark := words.faults(done.statuses, failing):
         print(remark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_documents, add_model, add_plugins, add_seed, add_set, call
+from longca.cli._flags import add_device, call
 from longca.cli._tables import show_parts
 from longca.cli.explain import add_call
 
@@ -17,12 +17,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_call(parser)
-    add_model(parser)
-    add_set(parser, "a parameter of the mask")
-    add_documents(parser)
-    add_seed(parser, "the seed of the mask (default 0)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU of this machine, else its CPU")
-    add_plugins(parser, "your masks or kernels")
+    add_device(parser)
     parser.add_argument("--budget", type=float, metavar="S", help="seconds of samples per kernel and pass")
 
 

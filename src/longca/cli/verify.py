@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape, add_sharing, call
+from longca.cli._flags import add_json, add_local, add_sharing, call
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Unavailable
@@ -47,18 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="names, files, expressions such as 'causal & ~sliding_window(w=64)'; all (default): the paper's twelve; every: all static",
     )
     parser.add_argument("--seqlens", metavar="8K,997", help="tokens, any number (default 509 on a CPU, 8K on a GPU)")
-    add_shape(parser, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
-    add_extras(parser)
     parser.add_argument(
         "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (default random)"
     )
-    add_seed(parser)
-    add_set(
-        parser,
-        "a parameter of the masks that have it, with one value (below 4K tokens, default windows and blocks are small)",
-        several=True,
-    )
-    add_documents(parser)
     parser.add_argument(
         "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
     )
@@ -73,11 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dump", metavar="DIR", help="write the tensors of each failure on a mask, with a script that calls the kernel on them"
     )
-    add_device(parser)
-    add_plugins(parser, "your kernels or masks")
-    parser.add_argument(
-        "--deadline", type=float, metavar="S", help="the time limit of each step in seconds (default 300, up to 3600 for long sequences)"
-    )
+    add_local(parser, several=True, plugins="your kernels or masks")
     add_json(parser, "print one JSON object per line instead of a table")
     ranks = parser.add_argument_group("context parallelism")
     ranks.add_argument(
