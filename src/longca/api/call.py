@@ -16,7 +16,7 @@ from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask
-from longca.text import format_extras, format_shape, format_size, parse_dims, parse_heads, parse_size
+from longca.text import parse_dims, parse_heads, parse_size
 
 KINDS = {"cpu": "fp32", "cuda": "bf16"}  # the usual dtype
 DTYPES = ("bf16", "fp16", "fp32", "fp64")
@@ -77,11 +77,3 @@ def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> 
         backward=request.backward, deterministic=deterministic, softcap=float(softcap), sinks=given("sinks", False),
     )  # fmt: skip
     return mask, case
-
-
-def title_of(request: CallRequest, mask: AnyMask, case: Case) -> str:
-    """What was asked, in words; the seed of drawn documents is named, as those of others may have another answer."""
-    size = f"{mask.name or 'this mask'}, {format_size(mask.seqlen_k)} tokens"
-    is_drawn = mask is not request.mask and mask.documents is not None and request.documents is None
-    drawn = [f"documents of seed {request.seed}"] if is_drawn else []
-    return ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), case.dtype])

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 
 from longca import devices
-from longca.api.call import KINDS, CallRequest, call_of, load_plugins, title_of
+from longca.api.call import KINDS, CallRequest, call_of, load_plugins
 from longca.api.takes import takes
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Preference
 from longca.kernels.choice import chooser, records, words
-from longca.report.explanation import PASSES, Explanation
+from longca.report.explanation import PASSES, Explanation, question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,9 @@ def explain(request: ExplainRequest) -> Explanation:
         asked = chooser.contest(mask, case)
         choice = chooser.remembered(asked, mask, case) if asked.all else None
     likely = choice.by_pass if choice else dict(zip(PASSES, asked.first(case), strict=True)) if asked.all else {}
-    title, by_pass = title_of(request, mask, case), {pass_: label for pass_, label in likely.items() if label}
-    return Explanation(asked, choice, title, by_pass, never)
+    is_drawn = mask is not request.mask and mask.documents is not None and request.documents is None
+    title = question(mask, case, request.seed if is_drawn else None)
+    return Explanation(asked, choice, title, {pass_: label for pass_, label in likely.items() if label}, never)
 
 
 def _device(device: str | None) -> tuple[str, str]:

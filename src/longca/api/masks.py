@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longca import masks
+from longca.api.files import make_folder
 from longca.bench.plan.cells import refuse_large_pattern
 from longca.bench.plan.request import MaskSettings, Texts, document_lengths, texts
 from longca.errors import BadInput
@@ -67,10 +68,7 @@ def _entries(given: Any) -> list[Any]:
 
 def _write(mask: Mask, folder: Path) -> Path:
     name = f"{mask.name}-" if NAME.fullmatch(mask.name) else ""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder.") from error
+    make_folder(folder)
     return write_mask(mask, folder / f"{name}{mask.digest[:12]}.json")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from longca.api.files import refuse_no_png
 from longca.api.masks import build_mask, given_mask
 from longca.api.takes import takes
 from longca.bench.plan.request import MaskSettings
@@ -71,32 +72,31 @@ def probe(request: ProbeRequest) -> ProbedModel:
 
     >>> longca.probe(model, "causal_document", 192).ok
     """
-    if request.png is not None and Path(request.png).suffix.lower() != ".png":
-        raise BadInput(f"png names a PNG file, so it must end in .png, not {Path(request.png).name!r}.")
+    if request.png is not None:
+        refuse_no_png(request.png)
     if request.layers < 1 or request.ranks < 1:
         raise BadInput(f"layers and ranks must be at least 1, not {request.layers} and {request.ranks}.")
     masks = _masks(request)
-    settings = (masks, request.vocab, request.probes, request.seed)
-    model = request.model
+    results = _results(request, masks)
+    if request.png is None:
+        return ProbedModel(results, masks[0].seqlen_q)
+    from longca.probe.picture import write_picture
+
+    return ProbedModel(results, masks[0].seqlen_q, write_picture(results, request.png))
+
+
+def _results(request: ProbeRequest, masks: Sequence[Mask]) -> tuple[Probed, ...]:
+    model, settings = request.model, (request.vocab, request.probes, request.seed)
     if isinstance(model, str) and model.startswith("hf:"):
         model = _tiny_model(model, masks, request.vocab)
     if isinstance(model, str):
-        counts = [1] if request.ranks == 1 else [1, request.ranks]
-        results = probe_ranks(model, masks, counts, *settings[1:])
-    elif callable(model):
-        if request.ranks > 1:
-            raise BadInput(
-                'ranks need a model that each of them can make; give "FILE.py:function", or call probe in every process of your job.'
-            )
-        results = probe_model(model, *settings)
-    else:
+        return tuple(probe_ranks(model, masks, [1] if request.ranks == 1 else [1, request.ranks], *settings))
+    if not callable(model):
         raise BadInput(f'the model must be a function of ids, a module or "FILE.py:function", not {type(model).__name__}.')
-    png = None
-    if request.png is not None:
-        from longca.probe.picture import write_picture
-
-        png = write_picture(results, request.png)
-    return ProbedModel(tuple(results), masks[0].seqlen_q, png)
+    if request.ranks > 1:
+        needed = 'give "FILE.py:function", or call probe in every process of your job'
+        raise BadInput(f"ranks need a model that each of them can make; {needed}.")
+    return tuple(probe_model(model, masks, *settings))
 
 
 def _tiny_model(text: str, masks: Sequence[Mask], vocab: int) -> Any:

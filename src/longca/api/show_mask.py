@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longca import masks
+from longca.api.files import refuse_no_png
 from longca.api.masks import build_mask, given_mask
 from longca.api.takes import takes
 from longca.bench.plan.request import MaskSettings
@@ -70,8 +71,8 @@ def show_mask(request: MaskRequest) -> ShownMask:
     """
     if request.png is None and request.bands:
         raise BadInput("--bands draws the bands of a mask into a file; add --png FILE.")
-    if request.png is not None and Path(request.png).suffix.lower() != ".png":
-        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {Path(request.png).name!r}.")
+    if request.png is not None:
+        refuse_no_png(request.png)
     mask = named_mask(request, _shape(request))
     return ShownMask(mask, None if request.png is None else _draw(mask, request.png, request.bands))
 

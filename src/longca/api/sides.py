@@ -66,24 +66,20 @@ class Side:
 def sides(old: Any, new: Any) -> tuple[Side, Side]:
     """The two sides. A text that is neither a kernel nor a file is a revision of the file of the other side."""
     a, b = _side(old), _side(new)
-    if isinstance(a, str) and isinstance(b, Side) and b.file is not None and not b.revision:
-        a = Side(f"{a}:{b.file}", b.kernel, b.file, a)
-    elif isinstance(b, str) and isinstance(a, Side) and a.file is not None and not a.revision:
-        b = Side(f"{b}:{a.file}", a.kernel, a.file, b)
-    for side in (a, b):
-        if isinstance(side, str):
-            raise unknown("kernel", side, registry.names())
-    assert isinstance(a, Side)
-    assert isinstance(b, Side)
-    return a, b
+    return _resolved(a, b), _resolved(b, a)
 
 
 def one(given: Any) -> Side:
     """A single kernel."""
-    side = _side(given)
-    if isinstance(side, str):
-        raise unknown("kernel", side, registry.names())
-    return side
+    return _resolved(_side(given), "")
+
+
+def _resolved(side: Side | str, other: Side | str) -> Side:
+    if isinstance(side, Side):
+        return side
+    if isinstance(other, Side) and other.file is not None and not other.revision:
+        return Side(f"{side}:{other.file}", other.kernel, other.file, side)
+    raise unknown("kernel", side, registry.names())
 
 
 def _side(given: Any) -> Side | str:

@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import to_builtins
-from msgspec.structs import asdict
 
-from longca import devices, lengths
+from longca import devices
 from longca.api.kernels import Asked, asked
 from longca.api.masks import NamedMasks, name_masks
 from longca.api.request import SHAPES, refuse_no_seconds, usable_device
@@ -27,7 +26,7 @@ from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, equal_masks, plan
+from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite
@@ -39,7 +38,7 @@ from longca.masks import Mask
 from longca.processes import host_memory
 from longca.results.problem import TENSORS
 from longca.results.shown import Part, Shown
-from longca.text import format_extras, parse_dims, parse_heads, parse_size, say, write_over
+from longca.text import parse_dims, parse_heads, parse_size, say, write_over
 
 ROWS = ("sampled", "all")
 ODD = re.compile(r"[^\w.-]+")
@@ -101,8 +100,7 @@ class Verification(Shown):
         return [_row(finding) for finding in self.findings]
 
     def parts(self) -> list[Part]:
-        scripts = [f"wrote {folder}: `python reproduce.py` there calls the kernel on the same tensors." for folder in self.dumped]
-        return [*words.verification(self.findings), *scripts]
+        return [*words.verification(self.findings), *map(words.dumped, self.dumped)]
 
 
 def _row(finding: Finding) -> dict[str, Any]:
@@ -126,16 +124,11 @@ class VerifyPlan:
     @property
     def title(self) -> str:
         """The device, the shapes and the seed."""
-        suite = self.level.suite
-        heads, dims, dtypes = (", ".join(map(str, values)) for values in (suite.heads, suite.head_dims, suite.dtypes))
-        extras = "".join(f", {extra}" for extra in format_extras(asdict(suite)))
-        return f"{devices.model(self.level.device)}, {heads} heads of {dims}, {dtypes}{extras}, seed {suite.seed_list[0]}"
+        return words.title(self.level.suite, self.level.device)
 
     @property
     def notes(self) -> list[str]:
-        suite = self.level.suite
-        cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
-        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned))]
+        return words.notes(self.level.suite, self.planned)
 
     def check(
         self,

@@ -20,6 +20,14 @@ def call(function: Callable[..., T], args: argparse.Namespace, **others: Any) ->
     return function(**{name: getattr(args, name) for name in signature(function).parameters if hasattr(args, name)} | others)
 
 
+def typed(args: argparse.Namespace, add_arguments: Callable[[argparse.ArgumentParser], None]) -> dict[str, str]:
+    """What was typed: by the name of its value the flag, or the word that stands for an argument in the usage."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    given = [action for action in parser._actions if getattr(args, action.dest) != action.default]
+    return {action.dest: str(max(action.option_strings, key=len, default=action.metavar or action.dest)) for action in given}
+
+
 class Settings(argparse.Action):
     """Reads the values of a repeatable flag into a dictionary, all with one call of the function `const`."""
 

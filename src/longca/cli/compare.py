@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json
+from longca.cli._flags import add_json, typed
 from longca.cli._notes import say_lacks
 from longca.cli._tables import print_json, print_text, show_parts
 from longca.errors import BadInput
@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
     if args.before is None:
         raise BadInput("give two folders, A and B; or one folder and --kernel NAME; or --history DIR... for many.")
     also = _fail_on(args.fail_on or "slower")
-    for name in ONLY_FOR_TWO if args.kernel is not None and args.after is None else ():
-        if getattr(args, name):
-            raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
+    two = [flag for name, flag in typed(args, add_arguments).items() if name in ONLY_FOR_TWO]
+    if two and args.kernel is not None and args.after is None:
+        raise BadInput(f"{two[0]} is for two folders; leave it out with --kernel.")
     say_lacks([folder for folder in (args.before, args.after) if folder is not None])
     compared = compare(args.before, args.after, kernel=args.kernel, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
     if isinstance(compared, KernelStanding):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_documents, add_json, add_plugins, add_seed, add_set, call
+from longca.cli._flags import add_documents, add_json, add_plugins, add_seed, add_set, call, typed
 from longca.cli._notes import load_only_masks
 from longca.cli._tables import show
 from longca.errors import BadInput
@@ -66,8 +66,7 @@ def _limit(args: argparse.Namespace) -> int:
 def _gallery(args: argparse.Namespace) -> int:
     from longca.masks.draw import write_gallery
 
-    alone = ("mask", "documents", "distribution", "packing", "png", "source", "heads", "head_dim", "tiles", "device", "dtype")
-    if args.params or args.json or args.plugins or args.bands or any(getattr(args, option) is not None for option in alone):
+    if typed(args, add_arguments).keys() - {"gallery", "seqlen", "seed"}:
         raise BadInput("--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.")
     print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or '8K'), args.seed)}")
     return 0

@@ -192,7 +192,6 @@ def _dry_run(plan: RunPlan) -> int:
     from longca.bench.run import words
 
     planned, suite = plan.planned, plan.level.suite
-    _say(plan.empty_shard)
     show_parts([words.cell_table([entry.cell for entry in planned]), *plan.level.details(planned)])
     _say(*plan.notes)
     try:
@@ -217,7 +216,7 @@ def _say(*sentences: str) -> None:
 def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status]) -> int:
     from longca.bench.run import words
 
-    _say(plan.empty_shard, *plan.notes)
+    _say(*plan.notes)
     done = plan.measure()
     show_parts(done.parts())
     if args.trace:

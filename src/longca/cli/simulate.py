@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from longca.cli._flags import Settings, add_json, add_split, call
+from longca.cli._flags import Settings, add_json, add_split, call, typed
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Refused
 from longca.text import parse_list, parse_number
@@ -73,12 +73,9 @@ def _refuse_idle(args: argparse.Namespace) -> None:
     if not (args.validate or args.against):
         return
     mode = "validate" if args.validate else "against"
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    for action in parser._actions:
-        if action.dest not in (mode, "help", "cluster", "constants", "json") and getattr(args, action.dest) != action.default:
-            flag = max(action.option_strings, key=len)
-            raise BadInput(f"{flag} does nothing beside --{mode}, which takes --cluster, --constant, --json; leave it out.")
+    idle = [flag for name, flag in typed(args, add_arguments).items() if name not in (mode, "cluster", "constants", "json")]
+    if idle:
+        raise BadInput(f"{idle[0]} does nothing beside --{mode}, which takes --cluster, --constant, --json; leave it out.")
 
 
 def _constants(entries: list[str]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_json, add_local, add_sharing, call
+from longca.cli._flags import add_json, add_local, add_sharing, call, typed
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Unavailable
@@ -31,6 +31,8 @@ EXAMPLES = (
     "longca verify --kernels torch,sdpa --seqlens 509,1K",
     "longca verify --level cp --nproc 2                  # context-parallel methods on ranks",
 )
+OF_KERNELS = ("source", "deterministic", "repeat", "rows", "quick", "fail_fast", "dump")  # flags that context parallelism lacks
+OF_RANKS = ("methods", "nproc", "ranks_per_gpu", "pretend_nodes", "out")
 SHOWN_LINES = 10  # of what a kernel prints in one job
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 # frames of Python, of installed packages and of LongCA in a crash report, and its list of modules
@@ -88,15 +90,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_other_level(args: argparse.Namespace) -> None:
-    if args.level == "cp":
-        wrong = {"--repeat": args.repeat != 1, "--deterministic": args.deterministic, "--source": args.source != "random"}
-        wrong |= {"--quick": args.quick, "--fail-fast": args.fail_fast, "--rows": args.rows != "sampled", "--dump": args.dump}
-    else:
-        wrong = {"--methods": args.methods, "--nproc": args.nproc is not None, "--out": args.out}
-        wrong |= {"--ranks-per-gpu": args.ranks_per_gpu is not None, "--pretend-nodes": args.pretend_nodes is not None}
-    if typed := [flag for flag, given in wrong.items() if given]:
-        other = "kernels; leave out --level cp" if args.level == "cp" else "context parallelism; add --level cp"
-        raise BadInput(f"{typed[0]} is for {other}.")
+    other = OF_KERNELS if args.level == "cp" else OF_RANKS
+    if wrong := [flag for name, flag in typed(args, add_arguments).items() if name in other]:
+        level = "kernels; leave out --level cp" if args.level == "cp" else "context parallelism; add --level cp"
+        raise BadInput(f"{wrong[0]} is for {level}.")
 
 
 def _verify_kernels(args: argparse.Namespace) -> int:

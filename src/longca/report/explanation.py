@@ -8,11 +8,14 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from longca.kernels.base import Case
 from longca.kernels.choice import words
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
+from longca.masks import AnyMask
 from longca.results.shown import Part, Shown
 from longca.results.tables import Table
+from longca.text import format_extras, format_shape, format_size
 
 PASSES = {"fwd": "forward", "bwd": "backward"}
 
@@ -84,6 +87,13 @@ class Explanation(Shown):
         if self.choice is None:
             parts += ["", "the first call of each process runs the trial; `longca tune` measures beforehand, for all processes."]
         return parts
+
+
+def question(mask: AnyMask, case: Case, seed: int | None) -> str:
+    """What was asked, in words; the seed of drawn documents is named, as those of another seed may have another answer."""
+    size = f"{mask.name or 'this mask'}, {format_size(mask.seqlen_k)} tokens"
+    drawn = [] if seed is None else [f"documents of seed {seed}"]
+    return ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), case.dtype])
 
 
 def _table(title: str, options: Sequence[Option]) -> Table | None:

@@ -5,15 +5,41 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence, Set
+from pathlib import Path
 
+from msgspec.structs import asdict
+
+from longca import devices
 from longca.bench.one_device.verify import Finding
+from longca.bench.plan.cells import Planned, equal_masks
+from longca.bench.plan.suite import Suite
+from longca.lengths import cut_note
 from longca.results.problem import TENSORS
 from longca.results.record import TensorError
 from longca.results.shown import Part
 from longca.results.tables import Table
+from longca.text import format_extras
 
 MANY = 10.0  # times the tolerance, from which on a share is no percentage
 REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported", "skipped")  # statuses with a sentence below the table
+
+
+def title(suite: Suite, device: str) -> str:
+    """The device, the shapes and the seed."""
+    heads, dims, dtypes = (", ".join(map(str, values)) for values in (suite.heads, suite.head_dims, suite.dtypes))
+    extras = "".join(f", {extra}" for extra in format_extras(asdict(suite)))
+    return f"{devices.model(device)}, {heads} heads of {dims}, {dtypes}{extras}, seed {suite.seed_list[0]}"
+
+
+def notes(suite: Suite, planned: Sequence[Planned]) -> list[str]:
+    """Sentences on documents that are cut, and on masks that are equal."""
+    cut = cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
+    return [*cut, *(f"{note}; checked once" for note in equal_masks(planned))]
+
+
+def dumped(folder: Path) -> str:
+    """A line on the tensors of a failure."""
+    return f"wrote {folder}: `python reproduce.py` there calls the kernel on the same tensors."
 
 
 def verification(findings: Sequence[Finding]) -> list[Part]:
