@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from inspect import signature
 from typing import Any, TypeVar
 
 from longca.errors import BadInput
@@ -17,6 +16,8 @@ HERE = ("8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a C
 
 def call(function: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:
     """Calls a function, or makes a request, with the flags that have the names of its parameters, and these others."""
+    from inspect import signature
+
     return function(**{name: getattr(args, name) for name in signature(function).parameters if hasattr(args, name)} | others)
 
 
