@@ -32,6 +32,9 @@ class Diagnosis(Shown):
         """One row per kernel."""
         return [{"kernel": label, "runs": not why, "why": why} for label, why in self.kernels.items()]
 
+    def to_json(self) -> dict[str, Any]:
+        return {"environment": self.environment, "kernels": self.kernels, "findings": self.findings}
+
     def parts(self) -> list[Part]:
         return list(words.diagnosis(self.environment, self.kernels, self.findings))
 

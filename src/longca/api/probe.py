@@ -57,6 +57,9 @@ class ProbedModel(Shown):
         """One row per finding."""
         return table_rows(self.results)
 
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": self.ok, "findings": self.rows}
+
     def parts(self) -> list[Part]:
         return [sentence for result in self.results for sentence in sentences(result, self.seqlen)]
 

@@ -41,12 +41,14 @@ def show_parts(parts: Iterable[Part], markdown: bool = False) -> None:
             show_table(part.columns, part.rows)
 
 
-def show(found: Shown, as_json: bool) -> None:
-    """Prints what a function returned: its tables and sentences, or one JSON object per row."""
-    if as_json:
+def show(found: Shown, as_json: bool, lines: bool = False) -> None:
+    """Prints what a function returned: its tables and sentences, or one JSON text, or as `lines` one JSON object per row."""
+    if not as_json:
+        show_parts(found.parts())
+    elif lines:
         print_lines(found.rows)
     else:
-        show_parts(found.parts())
+        print_json(found.to_json())
 
 
 def print_text(text: str) -> None:

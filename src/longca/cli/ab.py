@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from longca.cli._flags import add_json, add_local, add_passes, call
-from longca.cli._tables import print_json, show_parts
+from longca.cli._tables import show
 
 HELP = "time two kernels in turns, to see small changes in under a minute; exit code 1 if B is slower or wrong"
 EXAMPLES = (
@@ -34,8 +34,5 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.ab import ab
 
     compared = call(ab, args)
-    if args.json:
-        print_json({"ok": compared.ok, "names": compared.names, "device": compared.device, "pairs": compared.rows})
-    else:
-        show_parts(compared.parts())
+    show(compared, args.json)
     return 0 if compared.ok else 1

@@ -6,7 +6,7 @@ import argparse
 
 from longca.cli._flags import add_json, add_model, add_plugins, add_question, add_seed, call
 from longca.cli._notes import note
-from longca.cli._tables import print_json, show_parts
+from longca.cli._tables import show
 from longca.errors import Unavailable
 
 HELP = "show which kernels `best`, the default of longca.attention, would choose for a call, and why; exit code 2 if there is none"
@@ -40,8 +40,5 @@ def run(args: argparse.Namespace) -> int:
     explanation = call(explain, args)
     for name in explanation.never:
         note(f"{name} sets no `preference`, so `best` never chooses it (docs/write-a-kernel.md).")
-    if args.json:
-        print_json(explanation.to_json())
-    else:
-        show_parts(explanation.parts())
+    show(explanation, args.json)
     return 0 if explanation.ok else Unavailable.exit_code

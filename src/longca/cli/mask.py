@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if shown.png is not None and not args.json:
         print(f"wrote {shown.png}")
     else:
-        show(shown, args.json)
+        show(shown, args.json, lines=True)
     return 0
 
 
@@ -59,7 +59,7 @@ def _limit(args: argparse.Namespace) -> int:
 
     if args.png is not None or args.bands:
         raise BadInput("--png and --bands draw the mask, and --tiles and --device print its limit; leave out one or the other.")
-    show(call(mask_limit, args), args.json)
+    show(call(mask_limit, args), args.json, lines=True)
     return 0
 
 

@@ -35,5 +35,5 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.numerics import numerics
 
     found = call(numerics, args)
-    show(found, args.json)
+    show(found, args.json, lines=True)
     return 0 if found.ok else Refused.exit_code

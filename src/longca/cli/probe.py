@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from longca.cli._flags import add_documents, add_json, add_seed, add_set, call
-from longca.cli._tables import print_json, show_parts
+from longca.cli._tables import show
 
 HELP = "find out whether a model honours its mask, on one rank and on several"
 EXAMPLES = (
@@ -41,10 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.probe import probe
 
     probed = call(probe, args, mask=[args.mask, *args.more] if args.more else args.mask)
-    if args.json:
-        print_json({"ok": probed.ok, "findings": probed.rows})
-    else:
-        show_parts(probed.parts())
-        if probed.png is not None:
-            print(f"wrote {probed.png}")
+    show(probed, args.json)
+    if probed.png is not None and not args.json:
+        print(f"wrote {probed.png}")
     return 0 if probed.ok else 1

@@ -28,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.profile import profile
 
     found = call(profile, args)
-    show(found, args.json)
+    show(found, args.json, lines=True)
     return 0 if found.ok else 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
 from longca.cli._flags import add_json, add_local, add_sharing, call, typed
+from longca.cli._notes import note
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Unavailable
@@ -102,8 +103,8 @@ def _verify_kernels(args: argparse.Namespace) -> int:
     plan = plan_verify(call(VerifyRequest, args), Path())  # no mask is an object, which would be written there
     if not args.json:
         print(plan.title, flush=True)
-    for note in plan.notes:
-        print(f"note: {note}", file=sys.stderr)
+    for sentence in plan.notes:
+        note(sentence)
     done = plan.check(Shower(args.json), OutputPrinter(), say)
     if not args.json:
         write_over("")
@@ -130,8 +131,8 @@ def _verify_methods(args: argparse.Namespace) -> int:
     launch, level = joining.launched(), make_level(request)
     level.refuse_crowd()
     if launch is None or launch.rank == 0:
-        for note in level.notes:
-            print(f"note: {note}", file=sys.stderr)
+        for sentence in level.notes:
+            note(sentence)
 
     def checked() -> int:
         done = check(request, level, Shower(args.json), say, f"longca-cp-{ranks_of(level.suite, request.on)}")
