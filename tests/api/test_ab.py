@@ -95,3 +95,7 @@ def test_of_a_file_with_several_kernels_one_is_named(tmp_path: Path, in_process:
         longca.ab(two, "torch", **SMALL)
     with pytest.raises(longca.BadInput, match=r"unknown kernel of .*two.py 'theirs'; known are: mine, yours"):
         longca.ab(f"{two}:theirs", "torch", **SMALL)
+    masks_only = write(tmp_path / "masks.py", "import longca\n\n@longca.mask\ndef rows(seqlen):\n    return [[0, seqlen, 0, 0, 1, 1]]\n")
+    for verb in (lambda: longca.ab(masks_only, "torch", **SMALL), lambda: longca.profile(masks_only, "causal", 64, device="cpu")):
+        with pytest.raises(longca.BadInput, match=r"masks.py has no kernel; give a file with a function that @longca.kernel decorates"):
+            verb()

@@ -119,6 +119,8 @@ def contender(side: Side, suite: Suite, device: str, folder: Path, in_process: b
     file = side.checked_out(folder)
     offered = offered_by([file] if file else [], device, suite.limits, start)
     names = list(dict.fromkeys(entry.name for entry in offered.values()))
+    if file and not names:
+        raise BadInput(f"{side.title} has no kernel; give a file with a function that @longca.kernel decorates, or the name of a kernel.")
     if not side.kernel and len(names) != 1:
         raise BadInput(f"{side.title} has the kernels {', '.join(names)}; name one of them, as in {side.title}:{names[0]}.")
     if file and side.kernel and side.kernel.partition(":")[0] not in names:
