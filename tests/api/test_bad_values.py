@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import longca
@@ -56,9 +57,14 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (run, {"kernels": []}, "kernels is empty"),
     (run, {"kernels": 3}, "kernel must be a name such as 'sdpa'"),
     (run, {"masks": [None]}, "masks must be a text, a number or a list"),
-    (run, {"budget": "long"}, "--budget must be a number of seconds over 0, not long;"),
-    (run, {"nproc": "two", "level": "cp"}, "--nproc must be 1 rank or more, not two"),
-    (run, {"shard": 5}, "5 is not a shard"),
+    (run, {"budget": "long"}, "budget must be a number, not 'long'."),
+    (run, {"nproc": "two", "level": "cp"}, "nproc must be a whole number, not 'two'."),
+    (run, {"shard": 5}, "shard must be a text, not 5."),
+    (run, {"suite": 5}, "suite must be a text or a path, not 5."),
+    (run, {"full": "yes"}, "full must be True or False, not 'yes'."),
+    (longca.explain, {"mask": "causal", "seqlen": 64, "params": 3}, "params must be a dictionary, not 3."),
+    (longca.explain, {"mask": "causal", "seqlen": True}, "seqlen must be a whole number or a text, not True."),
+    (longca.recommend, {"mask": "causal", "seqlen": "1K", "softcap": "x"}, "softcap must be a number, not 'x'."),
     (run, {"out": 3}, "give the folder of a journal"),
     (run, {"kernels": mine, "level": "cp"}, "ranks are separate processes"),
     (run, {"kernels": mine, "memory": "4G"}, "memory has no effect on a kernel that is a Python object"),
@@ -70,7 +76,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (verify, {"masks": []}, "masks is empty"),
     (verify, {"dtypes": "fp8"}, "unknown dtype 'fp8'"),
     (verify, {"repeat": 0}, "--repeat must be 1 or more"),
-    (verify, {"kernel": "torch", "deadline": "x"}, "--deadline must be a number of seconds"),
+    (verify, {"kernel": "torch", "deadline": "x"}, "deadline must be a number, not 'x'."),
     (verify, {"deadline": 5}, "deadline has no effect on a kernel that is a Python object"),
     (verify, {"params": {"w": [1, 2]}, "masks": "sliding_window"}, "verify takes one value per parameter"),
     (verify, {"params": {"w": "x"}, "masks": "sliding_window"}, "params['w'] must be a number"),
@@ -103,6 +109,11 @@ def test_a_value_that_makes_no_sense_is_one_sentence(verb: Callable[..., Any], g
 def test_a_mask_of_another_length_is_refused() -> None:
     with pytest.raises(longca.BadInput, match="holds a mask of 64 tokens, not of 96"):
         masked(masks.causal(64), 96)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    shown = longca.show_mask("sliding_window", np.int64(64), seed=np.int32(3), params={"w": 9})
+    assert shown.rows == longca.show_mask("sliding_window", 64, seed=3, params={"w": 9}).rows
 
 
 def test_a_pattern_stands_for_its_name_where_one_mask_is_taken() -> None:

@@ -60,7 +60,7 @@ def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> 
 
     heads, dims, softcap = given("heads", "64:8"), parse_dims(str(given("head_dim", 128))), given("softcap", 0.0)
     heads_q, heads_kv = parse_heads(texts("heads", [tuple(heads) if isinstance(heads, list) else heads])[0])
-    if not (isinstance(softcap, int | float) and math.isfinite(softcap) and softcap >= 0):
+    if not (math.isfinite(softcap) and softcap >= 0):
         raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
     if (dtype := request.dtype or KINDS[kind]) not in DTYPES:
         raise unknown("dtype", str(dtype), list(DTYPES))

@@ -101,20 +101,18 @@ def resolve(request: RunRequest) -> Suite:
 
 
 def _refuse_values(request: RunRequest) -> None:
-    """Refuses words that argparse refuses on the command line, and numbers out of range."""
+    """Refuses words that argparse refuses on the command line, and numbers out of range; `takes` refuses other types."""
     for name, known in (("retry", ("failed",)), ("level", LEVELS)):
         value = getattr(request, name)
         if value is not None and value not in known:
             raise unknown(name, str(value), list(known))
-    if request.shard is not None and not isinstance(request.shard, str):
-        raise BadInput(f"{request.shard!r} is not a shard; write one such as '3/8', from '1/8' to '8/8'.")
     refuse_no_ranks(request.nproc)
     for name in ("budget", "energy", "deadline", "stop_after"):
         refuse_no_seconds(name, getattr(request, name))
 
 
 def refuse_no_seconds(name: str, value: float | None) -> None:
-    if value is not None and not (isinstance(value, int | float) and 0 < value <= MOST_S):
+    if value is not None and not 0 < value <= MOST_S:
         raise BadInput(f"--{name.replace('_', '-')} must be a number of seconds over 0, not {value}; give {MOST_S:g} at most.")
 
 
