@@ -3,13 +3,13 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from journals import Write
 from report.browser import Browser
 from report.made import FLOPS, Record, around, kernel, make_record
 from report.opened import FIRST, PAINT, choose, opened, opened_again, press_button, ready_after, series, settle, text
@@ -17,7 +17,6 @@ from report.test_page_data import EVENTS
 
 pytestmark = pytest.mark.slow
 
-Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
 PARTS = ("#answer", "#speed", "#closeness", "#board", "#records", "#environment")
 CELLS = "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map((row) => [...row.cells].map((cell) => cell.innerText))"

@@ -15,7 +15,7 @@ from longca.api.takes import takes
 from longca.bench.plan.request import MaskSettings
 from longca.errors import BadInput
 from longca.kernels.block_selection import Heads
-from longca.masks import Mask
+from longca.masks import Mask, own_params
 from longca.probe.probe import Probed, probe_model, probe_ranks
 from longca.probe.words import sentences, table_rows
 from longca.results.shown import Part, Shown
@@ -108,7 +108,7 @@ def _tiny_model(text: str, masks: Sequence[Mask], vocab: int) -> Any:
 
     _, name, attention = (*text.split(":", 2), "sdpa")[:3]
     documents = masks[0].documents or (masks[0].seqlen_q,)
-    window = masks[0].params.get("w")
+    window = next((mask.params["w"] for mask in masks if "w" in mask.params), None)
     return tiny_model(name, attention, documents, len(masks), vocab, None if window is None else int(window) + 1)
 
 
@@ -117,7 +117,14 @@ def _masks(request: ProbeRequest) -> list[Mask]:
     given = [given_mask(mask) for mask in (request.mask if listed else [request.mask])]
     sizes = [mask.seqlen_q for mask in given if isinstance(mask, Mask)]
     seqlen = parse_size(str(request.seqlen or (sizes[0] if sizes else SEQLEN)))
-    built = [mask if isinstance(mask, Mask) else _built(str(mask), seqlen, request) for mask in given]
+    params, names = dict(request.params or {}), [str(mask) for mask in given if not isinstance(mask, Mask)]
+    known = {key for name in names for key in own_params(name, params)}
+
+    def build(name: str) -> Mask:
+        own = own_params(name, params) | {key: params[key] for key in params if key not in known}
+        return _built(name, seqlen, replace(request, params=own))
+
+    built = [mask if isinstance(mask, Mask) else build(str(mask)) for mask in given]
     return built * request.layers if len(built) == 1 else built
 
 

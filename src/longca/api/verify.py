@@ -32,7 +32,7 @@ from longca.bench.plan.request import Request, Texts, check_suite, refuse_severa
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 from longca.kernels.base import Case
 from longca.masks import Mask
 from longca.processes import host_memory
@@ -128,7 +128,7 @@ class VerifyPlan:
 
     @property
     def notes(self) -> list[str]:
-        return words.notes(self.level.suite, self.planned)
+        return words.notes(self.level.suite, self.planned, sampled=self.request.rows == "sampled")
 
     def check(
         self,
@@ -143,7 +143,8 @@ class VerifyPlan:
 
         def dump(cell: Cell, finding: Finding) -> None:
             if self.request.dump is not None and not cell.problem.is_pattern:
-                dumped.append(dump_failure(Path(self.request.dump), cell, level.catalogue.entries[cell.kernel].plugin, finding))
+                plugin, every = level.catalogue.entries[cell.kernel].plugin, self.request.rows == "all"
+                dumped.append(dump_failure(Path(self.request.dump), cell, plugin, finding, every))
 
         def workers(cache: Path) -> Workers:
             settings = WorkerJob(timed=False, repeats=self.request.repeat, all_rows=self.request.rows == "all")
@@ -199,6 +200,8 @@ def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None,
         for name in suite.masks
     ]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
+    if request.dump is not None:
+        Path(request.dump).mkdir(parents=True, exist_ok=True)  # where it cannot be, this is said before anything is checked
     return VerifyPlan(level, planned, labels, named, request)
 
 
@@ -222,8 +225,8 @@ def _suite(request: VerifyRequest, device: str) -> Suite:
     return suite
 
 
-def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding) -> Path:
-    """Writes the tensors of a cell, and a script that calls its kernel; returns the folder."""
+def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding, every: bool) -> Path:
+    """Writes the tensors of a cell, of the rows that were compared, and a script that calls its kernel; returns the folder."""
     from longca.bench.check.example import dump
 
     problem = cell.problem
@@ -231,7 +234,8 @@ def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding)
     own = folder / ODD.sub("-", "-".join(map(str, parts)))
     mask = problem.build_mask()
     assert isinstance(mask, Mask)
-    dump(own, mask, cell.case(mask), problem.seed, finding.kernel, plugin, f"{finding}: {finding.reason}")
+    is_object = plugin is None and discovery.is_lent(registry.get(cell.kernel))
+    dump(own, mask, cell.case(mask), problem.seed, finding.kernel, plugin, f"{finding}: {finding.reason}", is_object, every)
     return own
 
 

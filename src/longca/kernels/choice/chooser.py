@@ -188,6 +188,10 @@ def obstacle(mask: AnyMask, case: Case) -> Obstacle:
 
 
 def _say_once(asked: Contest, choice: Choice) -> None:
+    import torch
+
+    if choice.obstacle == "ranks" and torch.distributed.get_rank() > 0:
+        return  # the first rank says it for all
     if choice.obstacle == "ranks" or (choice.obstacle == "long" and choice.source == "preference"):
         _say(words.no_trial(choice.source, choice.obstacle, asked.device))
 
