@@ -67,6 +67,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (longca.recommend, {"mask": "causal", "seqlen": "1K", "softcap": "x"}, "softcap must be a number, not 'x'."),
     (longca.best, {"mask": masks.causal(8), "seqlen": 8}, "mask must be a text, not <Mask causal 8x8"),
     (longca.best, {"mask": "causal", "seqlen": 8, "gpus": 2.5}, "gpus must be a whole number, not 2.5."),
+    (longca.best, {"mask": "causal", "seqlen": 8, "results": 3}, "give the folder of a journal, or what longca.run returned, not 3."),
     (longca.best, {"mask": "causal", "seqlen": 8, "memory": 80}, "memory must be a text, not 80."),
     (run, {"out": 3}, "give the folder of a journal"),
     (run, {"kernels": mine, "level": "cp"}, "ranks are separate processes"),

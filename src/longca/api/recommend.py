@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from longca.api.journals import folders_of
 from longca.api.model_window import model_note
 from longca.api.takes import takes
 from longca.bench.plan.request import MaskSettings, document_lengths, texts
@@ -151,7 +152,8 @@ def every_answer(request: RecommendRequest) -> list[Answer]:
 
 def _load(results: str | Path | Sequence[str | Path] | None, cluster: str | None) -> Results:
     """The records; raises BadInput where none was simulated for a cluster of this name and none could be."""
-    records = shipped.load(results)
+    given = None if results is None else folders_of(results if isinstance(results, list | tuple) else [results])
+    records = shipped.load(given)
     simulated = {record.simulated for record in records.records if record.simulated}
     if cluster is not None and cluster_name(cluster) not in simulated:
         clusters.find(cluster, simulated)
