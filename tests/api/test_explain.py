@@ -87,10 +87,7 @@ def test_a_mask_itself_can_be_explained() -> None:
     ("given", "message"),
     [
         ({"device": "TPU"}, "unknown device 'TPU'"),
-        ({"device": 3}, "unknown device '3'"),
         ({"softcap": -1.0}, "softcap must be a positive number, or 0 for none, not -1"),
-        ({"softcap": "x"}, "softcap must be a positive number, or 0 for none, not x"),
-        ({"dtype": 16}, "unknown dtype '16'"),
         ({"dtype": "fp8"}, "unknown dtype 'fp8'"),
         ({"heads": 3.5}, "'3.5' is not understood; write heads such as 64:8."),
         ({"seqlen": None}, "give a length beside the mask causal"),
@@ -159,11 +156,6 @@ def test_what_was_tuned_decides_for_its_class_and_is_an_ordinary_journal(capsys:
         assert times[pass_][label] <= 1.011 * min(times[pass_].values())  # rounded ratios; of equal ones one may have less workspace
     answer = longca.recommend("causal_document", 128, results=str(records.tuned_folder()), heads="2:1", head_dim=16, dtype="fp32")
     assert min(times["fwd"], key=times["fwd"].__getitem__) in repr(answer)
-
-
-def test_tune_measures_here_only() -> None:
-    with pytest.raises(longca.BadInput, match="tune measures on this machine, so device is cpu or cuda, not H200"):
-        longca.tune("causal", 128, device="H200")
 
 
 @pytest.mark.usefixtures("in_process")
