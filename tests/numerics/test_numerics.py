@@ -82,7 +82,21 @@ def test_the_table_names_kernels_methods_and_refusals(capsys: pytest.CaptureFixt
     assert shown.count("not measured: halo on 2 ranks on causal") == 1
 
 
+def test_methods_whose_kernel_refuses_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--masks causal --seqlens 64 --heads 2:1 --head-dim 16 --device cpu --kernels flex,torch:chunked --methods ring_p2p --ranks 2"
+    assert main(["numerics", *flags.split()]) == 0
+    shown = capsys.readouterr().out
+    assert "not measured: flex on causal: flex has no backward on a CPU." in shown
+    assert "not measured: ring_p2p on 2 ranks on causal: methods run flex, which was not measured here" in shown
+
+
 @pytest.mark.parametrize("flags", ["--dtypes int8", "--ranks 0 --methods all", "--seqlens 1M", "--masks uniform_block", "--kernels nobody"])
 def test_bad_input_is_one_sentence(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["numerics", "--device", "cpu", *flags.split()]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_gpu_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("longca.devices.gpus", list)
+    assert main(["numerics", "--device", "cuda"]) != 0
+    assert capsys.readouterr().err.startswith("longca: no GPU was found")

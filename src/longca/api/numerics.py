@@ -71,6 +71,7 @@ def numerics(request: NumericsRequest) -> Numerics:
     >>> longca.numerics("torch:chunked", "causal", "256,512", methods="ring_p2p", ranks="2,4")
     """
     device = request.device or devices.kind()
+    devices.require(device)
     lengths = _lengths(request, device)
     dtypes = texts("dtypes", request.dtypes)
     for dtype in dtypes:

@@ -51,8 +51,10 @@ def measure(
                 continue
             alone = first if kernel == asked[0] else alone
             yield make_row(kernel, errors=errors(first, exact), repeats=repeats)
-        for method, ranks in split if alone is not None else ():
-            assert alone is not None
+        for method, ranks in split:
+            if alone is None:
+                yield make_row(asked[0], method=method, ranks=ranks, refused=f"methods run {asked[0]}, which was not measured here")
+                continue
             try:
                 plan = make_plan(methods.get(method), mask, with_partial_backward(case), ranks, None, asked[0])
                 first, repeats = _twice(RanksStep(plan, inputs, kernels.choices(asked[0])[0].layout))
