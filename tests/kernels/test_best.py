@@ -195,9 +195,10 @@ def test_a_wrong_kernel_is_dropped_and_named(
     assert capsys.readouterr().err.splitlines() == [words.wrong(wrong, pass_, right)]
 
 
-def ranks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def ranks(monkeypatch: pytest.MonkeyPatch, count: int, own: int = 0) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: count)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: own)
 
 
 def entry(pass_: str, slower: dict[str, float], kernels_versions: str = "", device: str = "a device") -> records.ClassRecords:
@@ -208,6 +209,9 @@ def entry(pass_: str, slower: dict[str, float], kernels_versions: str = "", devi
 def test_no_trial_in_a_job_of_several_ranks(trials: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("longca.devices.model", lambda device: "a device")
     chooser._say.cache_clear()
+    ranks(monkeypatch, 2, own=1)
+    assert chooser.choose(masks.causal(79), CASE).source == "preference"
+    assert not capsys.readouterr().err, "the first rank says it"
     ranks(monkeypatch, 2)
     for _ in range(3):
         choice = chooser.choose(masks.causal(79), CASE)
