@@ -188,11 +188,11 @@ def obstacle(mask: AnyMask, case: Case) -> Obstacle:
 
 
 def _say_once(asked: Contest, choice: Choice) -> None:
-    """Says why no trial ran, in a job of several ranks on the first of them."""
     import torch
 
-    is_for_first = choice.obstacle == "ranks" and torch.distributed.get_rank() == 0
-    if is_for_first or (choice.obstacle == "long" and choice.source == "preference"):
+    if choice.obstacle == "ranks" and torch.distributed.get_rank() > 0:
+        return  # the first rank says it for all
+    if choice.obstacle == "ranks" or (choice.obstacle == "long" and choice.source == "preference"):
         _say(words.no_trial(choice.source, choice.obstacle, asked.device))
 
 
