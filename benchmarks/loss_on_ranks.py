@@ -93,7 +93,7 @@ def _whole(own: list[Tensor], parts: list[Tensor]) -> Tensor:
 
 
 def on_ranks(method: str, ranks: int) -> Attend:
-    case = Case(TOKENS, TOKENS, HEADS, KV_HEADS, SIZE, SIZE, "bf16", partial_backward=True)
+    case = Case(TOKENS, TOKENS, HEADS, KV_HEADS, SIZE, SIZE, "bf16")
 
     @lru_cache(maxsize=1)  # all layers of a step share a plan
     def planned(mask: AnyMask) -> tuple[Plan, World, list[Program]]:

@@ -45,7 +45,7 @@ def test_growth_is_per_doubling() -> None:
 def test_fp64_on_ranks_is_fp64_of_one_call() -> None:
     """The exact step, put together from ranks, has no error but fp64's own."""
     mask = longca.masks.causal_document(96, documents=[40, 56])
-    case = Case(96, 96, 2, 1, 16, 16, "fp64", "cpu", partial_backward=True)
+    case = Case(96, 96, 2, 1, 16, 16, "fp64", "cpu")
     plan = make_plan(registry.get("magi"), mask, case, 4, None, "torch:chunked")
     found = errors(RanksStep(plan, make(case, 0), "LHD")(), exact_step(mask, case, 0))
     assert set(found) == {"out", "lse", "dq", "dk", "dv"}
@@ -53,7 +53,7 @@ def test_fp64_on_ranks_is_fp64_of_one_call() -> None:
 
 
 def test_bits_of_one_rank_are_those_of_one_call() -> None:
-    mask, case = longca.masks.causal(64), Case(64, 64, 2, 1, 16, 16, "bf16", "cpu", partial_backward=True)
+    mask, case = longca.masks.causal(64), Case(64, 64, 2, 1, 16, 16, "bf16", "cpu")
     plan = make_plan(registry.get("ring_p2p"), mask, case, 1, None, "torch:chunked")
     inputs = make(case, 0)
     alone = one_call("torch:chunked", mask, inputs)

@@ -11,7 +11,7 @@ from longca.kernels import registry as kernels
 from longca.kernels.base import Case
 from longca.kernels.inputs import make
 from longca.masks import AnyMask
-from longca.numerics.attention_step import RanksStep, Tensors, exact_step, one_call, with_partial_backward
+from longca.numerics.attention_step import RanksStep, Tensors, exact_step, one_call
 from longca.numerics.errors import Error, changed_share, errors
 from longca.parallel import registry as methods
 from longca.parallel.method import make_plan
@@ -56,7 +56,7 @@ def measure(
                 yield make_row(asked[0], method=method, ranks=ranks, refused=f"methods run {asked[0]}, which was not measured here")
                 continue
             try:
-                plan = make_plan(methods.get(method), mask, with_partial_backward(case), ranks, None, asked[0])
+                plan = make_plan(methods.get(method), mask, case, ranks, None, asked[0])
                 first, repeats = _twice(RanksStep(plan, inputs, kernels.choices(asked[0])[0].layout))
             except (Refused, Unavailable) as refused:
                 yield make_row(asked[0], method=method, ranks=ranks, refused=str(refused))
