@@ -23,23 +23,23 @@ Group = tuple[str, str, int, str, str, str, str, bool, bool]  # device, class of
 Point = tuple[str, int]  # digest and length
 
 
-def table(results: Results) -> list[ClassRecords]:
-    """The entries of all classes that have records of at least two kernels, sorted."""
+def table(results: Results, with_failed: bool = False) -> list[ClassRecords]:
+    """The entries of all classes that have records of at least two kernels, sorted. `with_failed` also has the kernels that failed."""
     classes = {key: _class(entry) for key, entry in results.masks.items()}
     groups: defaultdict[Group, list[Record]] = defaultdict(list)
     for record in results.records:
         kind = classes.get((record.built.digest, record.problem.mask))
-        if kind and _counts(record):
+        if kind and _counts(record) and (record.ok or with_failed):
             groups[_group(record, results.environment(record).name, kind)].append(record)
     entries = [_entry(group, groups[group], results) for group in sorted(groups)]
-    return [entry for entry in entries if len(entry.kernels) > 1]
+    return [entry for entry in entries if len(entry.kernels) > 1 and any(kernel.slower for kernel in entry.kernels.values())]
 
 
 def _counts(record: Record) -> bool:
-    """Whether it is a time of a kernel of LongCA on one device, as the kernel usually runs."""
+    """Whether it is of a kernel of LongCA on one device, as the kernel usually runs."""
     problem = record.problem
     special = problem.deterministic or problem.cudagraph or record.split or record.simulated or record.chose
-    return record.ok and not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
+    return not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
 
 
 def _class(entry: MaskEntry) -> str:
@@ -62,10 +62,11 @@ def _entry(group: Group, records: Iterable[Record], results: Results) -> ClassRe
     versions: defaultdict[str, set[str]] = defaultdict(set)
     journals = set[str]()
     for by_label in points.values():
-        least = min(record.times.median for record in by_label.values())
+        least = min((record.times.median for record in by_label.values() if record.ok), default=0.0)
         for label, record in by_label.items():
-            slower[label].append(record.times.median / least)
+            slower[label] += [record.times.median / least] if record.ok else []
             versions[label].add(versions_hash(record.versions) if record.versions else "")
             journals |= {results.folders[home].name for home in results.homes.get(record.key, ())}
-    kernels = {label: KernelRatio(round(geometric_mean(ratios), 4), sorted(versions[label])) for label, ratios in sorted(slower.items())}
+    ratios = {label: round(geometric_mean(of_points), 4) if of_points else None for label, of_points in sorted(slower.items())}
+    kernels = {label: KernelRatio(ratio, sorted(versions[label])) for label, ratio in ratios.items()}
     return ClassRecords(*group, points=len(points), journals=sorted(journals), kernels=kernels)
