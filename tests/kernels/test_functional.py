@@ -48,6 +48,8 @@ def test_shapes_that_do_not_fit_are_one_sentence() -> None:
         longca.attention(q, k, v, masks.causal(41))
     with pytest.raises(longca.BadInput, match="takes q"):
         longca.attention(q[0], k, v, masks.causal(40))
+    with pytest.raises(longca.BadInput, match=r"takes q .* not q \[40, 4, 0\]"):
+        longca.attention(q[..., :0], k[..., :0], v, masks.causal(40))
     with pytest.raises(longca.BadInput, match="share one dtype"):
         longca.attention(q, k.double(), v, masks.causal(40))
     with pytest.raises(longca.BadInput, match="must lie on one device, not on cpu, meta and cpu"):

@@ -90,10 +90,17 @@ def test_methods_whose_kernel_refuses_are_named(capsys: pytest.CaptureFixture[st
     assert "not measured: ring_p2p on 2 ranks on causal: methods run flex, which was not measured here" in shown
 
 
-@pytest.mark.parametrize("flags", ["--dtypes int8", "--ranks 0 --methods all", "--seqlens 1M", "--masks uniform_block", "--kernels nobody"])
+@pytest.mark.parametrize(
+    "flags", ["--dtypes int8", "--ranks 0 --methods all", "--seqlens 1M", "--masks uniform_block", "--kernels nobody", "--set zz=3"]
+)
 def test_bad_input_is_one_sentence(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["numerics", "--device", "cpu", *flags.split()]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_device_is_a_cpu_or_a_gpu() -> None:
+    with pytest.raises(longca.BadInput, match="unknown device 'tpu'"):
+        longca.numerics(device="tpu")
 
 
 def test_a_gpu_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
