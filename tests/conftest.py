@@ -1,17 +1,25 @@
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from journals import Write, writer
 from longca.masks import own
 
 # the same examples in every run, so that a change is judged by itself; HYPOTHESIS_PROFILE=search looks for new ones
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a journal and returns its folder."""
+    return writer(tmp_path)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -21,10 +21,11 @@ from pathlib import Path
 
 from journal_tables import TABLES as JOURNALS
 from measured_tables import TABLES as MEASURED
-from measured_tables import at_least, figure, joined
+from measured_tables import at_least, figure, joined, marked
 from numerics_tables import TABLES as NUMERICS
 from ranks_tables import TABLES as RANKS
 from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
+from seeds_and_shapes import rankings_of_all_seeds
 from shared_tables import TABLES as SHARED
 from sparse_cp_tables import TABLES as SPARSE_CP
 
@@ -46,14 +47,12 @@ NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash"
 ANY_MASK = ("fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
 BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
 BLOCKS = {"full": "dense", "uniform_block": "{}", "variable_block": "variable, {}"}
-SELECTED = ("nsa", "moba")  # sources of patterns that queries and keys select
-SELECTED_KERNELS = ("block_triton", "fa4:blocks")
 LEAST = 0.2  # of the measured ratios of kept blocks
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
-OVER_DENSE = "speed-up over dense"
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Speeds = Mapping[tuple[str, str], Record]  # by kernel and pass
+Figures = Mapping[tuple[str, str], tuple[float, str]]  # the speed, and how it is shown
 
 
 def main() -> int:
@@ -85,34 +84,38 @@ def _refuse_marks(files: Mapping[Path, str]) -> None:
 
 
 def dense_in_short() -> str:
+    """At 32K: masks with documents over all measured seeds (all work over all time), since one seed is not typical; others once."""
     rows = []
     for mask, (speeds, _) in _dense().items():
         if mask in SHORT:
-            every = {kernel for kernel, _ in speeds}
-            fastest, native = (" / ".join(filter(None, (_best(speeds, own, which) for which in PASSES))) for own in (every, NATIVE))
-            any_mask = (_both(speeds, label) for label in ("fa4:bands", _interval(speeds), "flex"))
+            figures = _over_seeds(mask) or {key: (record.speed, figure(record)) for key, record in speeds.items()}
+            kernels = {kernel for kernel, _ in figures}
+            fastest, native = (" / ".join(filter(None, (_best(figures, own, which) for which in PASSES))) for own in (kernels, NATIVE))
+            any_mask = (joined([figures[label, which][1] for which in PASSES]) for label in ("fa4:bands", _interval(speeds)))
             rows.append([mask, fastest, native or "none", *any_mask])
-    table = _table(["mask", "fastest forward / backward", "fastest with native support", "fa4:bands", "cudnn_flex", "flex"], rows)
-    return f"{table}\n\n{_against_native()}"
+    columns = ["mask", "fastest forward / backward", "fastest with native support", "fa4:bands", "cudnn_flex"]
+    return f"{_table(columns, rows)}\n\n{_against()}"
 
 
-def dense() -> str:
-    kernels = ("fa4:native", "fa4:varlen", "fa4:bands", "band_cute", "cudnn_flex", "fa3", "cudnn", "flex")
-    rows = []
-    for mask, (speeds, density) in _dense().items():
-        cells = [_both(speeds, _interval(speeds) if name == "cudnn_flex" else name) for name in kernels]
-        rows.append([mask, f"{density:.3f}", *cells])
-    forward, backward = (at_least(_least_over(("flex",), pass_=pass_)) for pass_ in PASSES)
-    against_flex = (
-        f"On every mask and at every length it is at least {forward} times as fast as flex forward, and {backward} times backward."
-    )
-    return f"{_table(['mask', 'density', *kernels], rows)}\n\n{_against_native()}\n{against_flex}"
+def _over_seeds(mask: str) -> Figures:
+    """The speed of each kernel over all seeds; empty for a mask without documents."""
+    return {
+        (own.line, pass_): (own.tflops, marked(f"{own.tflops:.0f}", own.noisy, own.samples))
+        for (name, pass_, seqlen), ranking in rankings_of_all_seeds()
+        if (name, seqlen) == (mask, SEQLEN)
+        for own in ranking.standings
+    }
 
 
-def _against_native() -> str:
+def _against() -> str:
+    """How the better kernel for any mask compares with those for one mask, and with flex."""
     least = at_least(_least_over(NATIVE, shortest=SHORTEST))
     better = f"From {format_size(SHORTEST)} tokens on, the better of `fa4:bands` and `cudnn_flex` is at least {least} times as fast"
-    return f"{better} as the best kernel with native support for the mask."
+    forward, backward = (at_least(_least_over(("flex",), pass_=pass_)) for pass_ in PASSES)
+    return (
+        f"{better} as the best kernel with native support for the mask.\n"
+        f"On every mask and at every length it is at least {forward} times as fast as flex forward, and {backward} times backward."
+    )
 
 
 def _least_over(others: Iterable[str], pass_: Pass | None = None, shortest: int = 0) -> float:
@@ -150,39 +153,12 @@ def sparse() -> str:
     return _table(["blocks", "heads", *("fa4" if name == "fa4:blocks" else name for name in BLOCK_KERNELS)], named)
 
 
-def selected() -> str:
-    """Patterns that queries and keys select, and the dense mask of which they are a part."""
-    rows: dict[str, dict[tuple[str, str], Record]] = {}
-    for source in ("random", *SELECTED):
-        for record in _measured("paper-sparse", source):
-            if record.problem.mask == "causal":
-                _add(rows.setdefault("dense", {}), "fa4:blocks", record)
-            elif source in SELECTED:
-                size = int(record.built.params.get("b") or record.built.params["avg"])
-                if (record.problem.mask, size) in LIKE_OTHERS:
-                    continue
-                _add(rows.setdefault(f"{source}, {BLOCKS[record.problem.mask].format(size)}", {}), record.label, record)
-    table = [
-        [blocks, *(_both(speeds, name) for name in SELECTED_KERNELS), _gains(rows["dense"], speeds, SELECTED_KERNELS)]
-        for blocks, speeds in rows.items()
-    ]
-    return _table(["blocks", "block_triton", "fa4", OVER_DENSE], table)
-
-
 def _random_blocks() -> Iterator[tuple[Record, str, int]]:
     """The records of random patterns and of the dense mask, with the kernel's column and the size of blocks; 0: dense."""
     for record in _measured("paper-sparse"):
         size = int(record.built.params.get("b") or record.built.params.get("avg") or 0)
         if record.problem.mask in BLOCKS and (record.problem.mask, size) not in LIKE_OTHERS:
             yield record, "fa4:blocks" if record.label == "fa4:native" else record.label, size
-
-
-def _gains(dense: Speeds, speeds: Speeds, kernels: Iterable[str]) -> str:
-    """The time of the dense mask over that of the fastest of these kernels, forward/backward."""
-    least = {
-        which: min(own.times.median for (name, pass_), own in speeds.items() if pass_ == which and name in kernels) for which in PASSES
-    }
-    return "/".join(f"{dense['fa4:blocks', which].times.median / ms:.2f}" for which, ms in least.items())
 
 
 def answer() -> str:
@@ -242,10 +218,10 @@ def _interval(speeds: Speeds) -> str:
     return "cudnn_flex:documents" if ("cudnn_flex:documents", "fwd") in speeds else "cudnn_flex:rows"
 
 
-def _best(speeds: Speeds, kernels: Iterable[str], which: str) -> str:
-    there = [name for name in kernels if (name, which) in speeds]
-    fastest = max(there, key=lambda name: speeds[name, which].speed, default=None)
-    return f"{fastest} {figure(speeds[fastest, which])}" if fastest else ""
+def _best(figures: Figures, kernels: Iterable[str], which: Pass) -> str:
+    there = [name for name in kernels if (name, which) in figures]
+    fastest = max(there, key=lambda name: figures[name, which][0], default=None)
+    return f"{fastest} {figures[fastest, which][1]}" if fastest else ""
 
 
 def _both(speeds: Speeds, kernel: str) -> str:
@@ -260,10 +236,8 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
 TABLES: Mapping[str, Callable[[], str]] = (
     {
         "dense-in-short": dense_in_short,
-        "dense": dense,
         "best": best,
         "sparse": sparse,
-        "sparse-selected": selected,
         "recommend": answer,
         "recommend-code": code,
         "explain": explained,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
-from measured_tables import PASSES, at_least, fastest_of, in_order, marked, named
+from measured_tables import PASSES, fastest_of, in_order, named
 
 from longca.results.groups import group_rows
 from longca.results.naming import Contest, Row
 from longca.results.problem import Pass
-from longca.results.ranking import Entry, Ranking
+from longca.results.ranking import Ranking
 from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
 from longca.text import format_dims, format_heads, format_size
@@ -26,28 +26,19 @@ Place = tuple[str, Pass, int]  # mask, pass and length
 
 
 def documents() -> str:
-    """Per mask, pass and length the kernel that is nearest to the fastest over the seeds, its speed, and its least share of the fastest."""
+    """Per mask, pass and length the fastest kernels over all seeds; kernels that are as fast are counted."""
     cells: dict[tuple[str, Pass], dict[int, str]] = {}
-    for (mask, pass_, seqlen), ranking in _of_all_seeds():
-        highest = {digest: max(own.figures[digest].tflops for own in ranking.standings) for digest in ranking.masks}
-        best = max(ranking.standings, key=lambda own: median(_shares(own, highest)))
-        low, high = best.speeds
-        speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({low:.0f} to {high:.0f})"
-        cells.setdefault((mask, pass_), {})[seqlen] = f"{best.line} {speed}, {at_least(min(_shares(best, highest)))}"
+    for (mask, pass_, seqlen), ranking in rankings_of_all_seeds():
+        cells.setdefault((mask, pass_), {})[seqlen] = fastest_of(ranking)
     lengths = sorted({seqlen for own in cells.values() for seqlen in own})
     table = [[mask, pass_.value, *(own.get(seqlen, "") for seqlen in lengths)] for (mask, pass_), own in cells.items()]
     return markdown_table(["mask", "pass", *map(format_size, lengths)], table)
 
 
-def _shares(own: Entry, highest: Mapping[str, float]) -> list[float]:
-    """The speed of a kernel on each mask over the highest speed there."""
-    return [figure.tflops / highest[digest] for digest, figure in own.figures.items()]
-
-
 def by_keys() -> str:
     """The speed of the fastest kernel on each mask, by the number of keys that a query sees on average."""
     groups: dict[tuple[Pass, int], list[float]] = {}
-    for (_, pass_, seqlen), ranking in _of_all_seeds():
+    for (_, pass_, seqlen), ranking in rankings_of_all_seeds():
         for digest in ranking.masks:
             area = ranking.standings[0].figures[digest].records[0].built.area or 0
             place = pass_, sum(area / seqlen >= bound for bound in KEYS)
@@ -102,7 +93,7 @@ def _with_ms(ranking: Ranking) -> str:
     return f"{fastest_of(ranking)}, {format_figure(ranking.standings[0].ms)} ms"
 
 
-def _of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
+def rankings_of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
     """Rankings of masks and lengths of which all seeds were measured, in order."""
     rows = named(SEEDS)
     count = len({row.record.problem.seed for row in rows})

@@ -37,6 +37,18 @@ def test_what_a_slower_clock_explains_is_no_change(write: Write, clocks: tuple[i
     assert [cell.verdict for cell in compare(a, b).cells] == [expected]
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "SAME"), (0.94, "FASTER"), (1.06, "SLOWER")])
+def test_a_time_for_the_reference_clock_is_compared_with_one_as_measured_as_measured(write: Write, factor: float, verdict: str) -> None:
+    """An older LongCA measured at 1,500 MHz; times of the new one, also measured there, are given for 1,410 MHz."""
+    given = [factor * time * 1500 / 1410 for time in STEADY]
+    new = {"clock_mhz": 1500.0, "at_mhz": 1410.0, "clocks": [1500] * len(given)}
+    a, b = write("a", [make_record(STEADY, clock_mhz=1500.0)]), write("b", [make_record(given, **new)])
+    (row,) = longca.compare(a, b).rows
+    assert (row["verdict"], row["a_ms"], row["b_ms"]) == (verdict, 1.0, pytest.approx(factor))
+    assert row["ratio"] == pytest.approx(factor)
+    assert [row["ms"] for row in longca.history(a, b).rows] == [1.0, pytest.approx(factor)]
+
+
 WIDE = [1.0, 1.09, 0.96, 1.12, 1.01, 0.93, 1.08, 0.95, 1.1, 1.0]
 STEPS = [*[1.0, 1.001, 0.999] * 5, *[1.2, 1.199, 1.201] * 5]  # the clock steps by a fifth within the run
 

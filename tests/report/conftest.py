@@ -1,18 +1,11 @@
-"""Journals made for a test, and a browser."""
+"""A browser."""
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from journals import Write, writer
 from report.browser import Browser, missing
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    return writer(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from journals import Write
 from longca import masks
 from longca.cli import main
 from longca.report import figures
@@ -20,7 +20,6 @@ from longca.results.groups import groups_of
 from longca.results.points import SPEED, point
 from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
-Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
 STEM = "fwd-nvidia-h200-kernel-64-8-heads-of-128-bf16"
 
@@ -221,6 +220,12 @@ def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: 
     assert (measured.get_color(), measured.get_marker()) == (simulated.get_color(), simulated.get_marker())
     assert (measured.get_fillstyle(), simulated.get_fillstyle()) == ("full", "none")
     assert (measured.get_linestyle(), simulated.get_linestyle()) == ("-", ":")
+
+
+def test_of_several_grids_the_fastest_is_drawn_as_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [split("usp", 1.0, ranks, tflops=500.0 - ranks) for ranks in (8, 16)] + [split("usp", 1.0, 16, tflops=100.0) | {"grid": "16x1"}]
+    [(_, speeds)] = lines(drawn(made, tmp_path, monkeypatch)["scaling"].axes[0])
+    assert speeds == [492.0, 484.0]
 
 
 def test_simulated_clusters_differ_too() -> None:

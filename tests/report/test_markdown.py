@@ -1,9 +1,10 @@
 """The report as Markdown and on the terminal, of made journals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from journals import Write
 from longca.cli import main
 from longca.report.markdown import render
 from longca.report.terminal import summary_tables
@@ -11,10 +12,8 @@ from longca.results.groups import groups_of
 from longca.results.tables import plain_table
 from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
-Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
 GOLDEN = Path(__file__).parent / "golden"
-SETTING = "NVIDIA H200 · kernel · 64:8 heads of 128 · bf16"
 
 
 def text_of(records: list[Record]) -> str:

@@ -4,13 +4,13 @@ import gzip
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from journals import Write
 from longca import masks
 from longca.cli import main
 from longca.errors import BadInput
@@ -28,7 +28,6 @@ from longca.results.reading import read, read_all
 from longca.results.tables import TFLOPS
 from report.made import Record, around, kernel, make_record, results_of, split
 
-Write = Callable[..., Path]
 Data = dict[str, Any]
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

@@ -1,15 +1,14 @@
 """What `longca report` writes to."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from journals import Write
 from longca.cli import main
 from report.made import make_record
 
-Write = Callable[..., Path]
 FLAGS = ("-o", "--md", "--latex", "--figures")
 
 

@@ -34,9 +34,14 @@ def test_records_of_an_older_clock_are_compared_with_others_as_measured(clocks: 
     """1.75 ms at 1,410 MHz are 1.645 ms at 1,500 MHz, as measured: less than 1.7 ms."""
     new = kernel("new", [1.75] * 9, "fwd", clock_mhz=1500.0, at_mhz=1410.0, clocks=[1500] * 9)
     other = kernel("slower", [1.7] * 9, "fwd", clock_mhz=1500.0, clocks=clocks)
-    (group,) = groups_of(results_of([new, other])).every
+    groups = groups_of(results_of([new, other]))
+    (group,) = groups.every
     assert group.ranking.best is not None
     assert group.ranking.best.line == best
+    for standing in group.ranking.standings:
+        drawn = points.point([row for row in groups.compared if row.line == standing.line], points.SPEED)
+        assert drawn is not None
+        assert drawn.value == standing.tflops, "figures show what is compared"
 
 
 def test_forward_and_backward_together_are_a_contest_whose_times_add_up() -> None:

@@ -252,18 +252,6 @@ def test_merging_keeps_the_later_but_no_failure_over_a_measurement(tmp_path: Pat
     assert {one.key: one.plan_ms for one in reading.history(tmp_path / "out")} == {"x": 1, "y": 3, "z": 3}
 
 
-def test_merging_keeps_a_measurement_over_a_later_doubtful_record(tmp_path: Path) -> None:
-    checked, unchecked = record(0), record(0, check=None)
-    for name, own in (("checked", checked), ("unchecked", unchecked)):
-        with Journal(tmp_path / name) as journal:
-            journal.add(own)
-    merge(tmp_path / "out", [tmp_path / "checked", tmp_path / "unchecked"])
-    merge(tmp_path / "out", [tmp_path / "unchecked"])
-    assert load(tmp_path / "out") == [checked]
-    merge(tmp_path / "unchecked", [tmp_path / "checked"])
-    assert load(tmp_path / "unchecked")[-1] == checked
-
-
 def test_merging_keeps_the_order_of_what_was_written_last(tmp_path: Path) -> None:
     """A version that was gone back to is written once more, and counts."""
     with Journal(tmp_path / "a") as made:
@@ -384,7 +372,7 @@ def test_a_torn_line_of_masks_is_mended_by_the_next_run(tmp_path: Path) -> None:
         made.add_mask(entry(masks.causal(64)))
     whole = (tmp_path / "masks.jsonl").read_bytes()
     (tmp_path / "masks.jsonl").write_bytes(whole + whole[:20])
-    assert files.torn_files([tmp_path]) == {tmp_path / "masks.jsonl": 20}
+    assert files.torn_files(tmp_path) == {tmp_path / "masks.jsonl": 20}
     with Journal(tmp_path):
         pass
     assert (tmp_path / "masks.jsonl").read_bytes() == whole

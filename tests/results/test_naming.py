@@ -19,9 +19,10 @@ def test_a_method_has_one_series_over_the_number_of_ranks_though_more_ranks_are_
     assert series(*others) == ["magi stages=0 fa4:bands", "magi stages=4 fa4:bands"]
 
 
-def test_nodes_that_are_compared_on_as_many_ranks_are_told_apart() -> None:
-    compared = [split("mesh", 1.0, 16, options=options) for options in (None, "node=4", "node=8")]
-    assert series(*compared) == ["mesh fa4:bands", "mesh node=4 fa4:bands", "mesh node=8 fa4:bands"]
+def test_nodes_of_several_sizes_are_one_series_of_several_lines_as_grids_are() -> None:
+    made = [split("mesh", 1.0, 16, options=options) for options in (None, "node=4", "node=8")]
+    assert series(*made) == ["mesh fa4:bands"] * 3
+    assert len({row.line for row in naming.rows(results_of(made))}) == 3
     assert series(split("mesh", 1.0, 16), split("mesh", 1.0, 16, options="node=8", simulated="h100-ib")) == [
         "mesh fa4:bands",
         "mesh fa4:bands, simulated on h100-ib",

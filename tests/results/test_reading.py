@@ -1,24 +1,16 @@
 """Which records of a journal count, and what is said of those that do not."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from journals import writer
+from journals import Write
 from longca.cli import main
 from longca.compare.journals import compare
 from longca.results import reading
 from longca.results.record import Record as TypedRecord
 from report.made import Record, around, kernel
-
-Write = Callable[..., Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    return writer(tmp_path)
 
 
 def read(folder: Path) -> list[TypedRecord]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,3 +52,20 @@ def test_the_time_of_a_model_is_the_sum_over_its_layers() -> None:
     planned = longca.plan(**{name: value for name, value in request.items() if name != "progress"})
     table = next(part for part in planned.parts() if not isinstance(part, str) and "12 layers" in part.title)
     assert {row[3] for row in table.rows} == {"all 24 layers"}
+
+
+def test_packs_of_a_workload_count_once_each(tmp_path: Path) -> None:
+    """Equal steps are one pack; the time of several is that of each alone."""
+    packs = [f'{{"mask": "causal_document", "documents": [{first}, {4096 - first}]}}' for first in (96, 1000)]
+
+    def asked(*steps: str) -> dict[str, Any]:
+        (tmp_path / "steps.jsonl").write_text("\n".join(steps))
+        return {"methods": "usp", "gpus": 4, "passes": "fwd", "workload": tmp_path / "steps.jsonl"}
+
+    def total_ms(*steps: str) -> float:
+        found = longca.simulate(**asked(*steps), progress=False)
+        assert " 4K " in str(found), "the tokens of its packs"
+        return found.contests[0].best.total_ms
+
+    assert total_ms(*packs, packs[0]) == pytest.approx(total_ms(packs[0]) + total_ms(packs[1]))
+    assert len(longca.plan(**asked(*packs, packs[0])).rows) == len(packs)

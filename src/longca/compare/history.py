@@ -18,7 +18,7 @@ from longca.errors import BadInput
 from longca.results.files import journals_below
 from longca.results.ratio import ENOUGH_SAMPLES, Ratio, ratio
 from longca.results.reading import Identity, Results, identity, read
-from longca.results.record import Record
+from longca.results.record import Record, comparable
 from longca.results.shown import Part, Shown, comment
 
 
@@ -117,6 +117,7 @@ def history(folders: Sequence[str | Path], threshold: float, force: bool = False
     for number, commit in enumerate(commits):
         for record in commit.results.records:
             by_cell.setdefault(identity(record), {})[number] = record
+    by_cell = {cell: dict(zip(found, comparable([*found.values()]), strict=True)) for cell, found in by_cell.items()}
     differences = _differences(commits, by_cell)
     if differences and not force:
         raise BadInput(f"{'; and '.join(map(words.unlike, differences))}; --force compares them anyway.")

@@ -8,8 +8,7 @@ from typing import Any
 
 from longca.errors import BadInput
 from longca.results.groups import Group, Groups, groups_of
-from longca.results.naming import Contest, Setting
-from longca.results.problem import Pass
+from longca.results.naming import Contest
 from longca.results.ranking import Entry, Out, rank
 from longca.results.reading import Results
 from longca.results.record import Status
@@ -64,21 +63,15 @@ def _position(kernel: str, group: Group) -> Position:
 
 def tables(groups: Groups, kernel: str) -> list[Table]:
     """A table per pass and setting in which the kernel is compared with another: a row per mask, a column per length."""
-    by_setting: dict[tuple[Pass, Setting], dict[Contest, Position]] = {}
-    for contest, position in positions(groups, kernel).items():
-        by_setting.setdefault((contest.pass_, contest.setting), {})[contest] = position
-    return [
-        _table(kernel, pass_, setting, group)
-        for (pass_, setting), group in by_setting.items()
-        if any(position.ratio is not None for position in group.values())
-    ]
+    found = [(contest, positions(own, kernel)) for contest, own in groups.tables.items()]
+    return [_table(kernel, contest, own) for contest, own in found if any(position.ratio is not None for position in own.values())]
 
 
-def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, Position]) -> Table:
-    unit = speed_unit(position.own.tflops for position in group.values() if position.own)
-    texts = {(contest.mask_name, contest.seqlen): position.text(unit) for contest, position in group.items()}
+def _table(kernel: str, contest: Contest, found: Mapping[Contest, Position]) -> Table:
+    unit = speed_unit(position.own.tflops for position in found.values() if position.own)
+    texts = {(place.mask_name, place.seqlen): position.text(unit) for place, position in found.items()}
     signs = f"{unit.name}; x: ratio to the fastest other kernel; {NOISY}"
-    return length_table(f"{kernel} against the best other kernel, {pass_}, {setting.title} ({signs})", texts)
+    return length_table(f"{kernel} against the best other kernel, {contest.title} ({signs})", texts)
 
 
 @dataclass(frozen=True, repr=False)

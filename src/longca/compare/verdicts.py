@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from longca.results.ratio import ENOUGH_SAMPLES, Ratio, ratio
-from longca.results.record import Record, Status, Times
+from longca.results.record import Record, Status, Times, comparable
 
 PRACTICAL = 0.03  # of a time: smaller changes between two journals do not matter, unless a threshold is given
 LOOSE = 0.02  # a median that its run did not know better than this is not compared
@@ -65,7 +65,7 @@ class Cell(Struct, frozen=True, eq=False):
 
 def judge(pairs: Sequence[tuple[Record, Record]], threshold: float, busy: Sequence[str] = ()) -> list[Cell]:
     """The cells of these pairs, worst first. Where the machine was busy on a side (A, B), only changes by more than `FAR` are decided."""
-    cells = [_measured(a, b, threshold, busy) if a.ok and b.ok else _unmeasured(a, b) for a, b in pairs]
+    cells = [_measured(a, b, threshold, busy) if a.ok and b.ok else _unmeasured(a, b) for a, b in map(comparable, pairs)]
     return sorted(cells, key=lambda cell: (ORDER[cell.verdict], -cell.ratio.value if cell.ratio else 0.0))
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from longca.report.terminal import failure_table, fastest_tables
-from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
-from longca.results.grouping import grouped, timed_lines
+from longca.results.grouping import grouped, only_beside, timed_lines
 from longca.results.groups import Group, Groups
 from longca.results.naming import Row, Setting
 from longca.results.points import MEMORY, point
@@ -19,9 +18,8 @@ from longca.results.ratio import CONFIDENCE, REPEATS
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
 from longca.results.reproduce import command
-from longca.results.shares import worst_error
 from longca.results.statuses import explaining, why
-from longca.results.summary import counts
+from longca.results.summary import counts, worst_error
 from longca.results.tables import (
     FEW,
     SpeedUnit,
@@ -72,8 +70,8 @@ def _environment(name: str, environment: Environment) -> str:
 def headlines(groups: Groups) -> list[Group]:
     """Per mask and pass the contest at the longest length at which kernels can be compared; masks in the order of the journal. What was
     simulated is never compared with what was measured."""
-    lengths = grouped(groups.measured, lambda group: group.contest._replace(seqlen=0)).values()
-    ranked = [several for own in lengths if (several := [group for group in own if group.ranking.best])]
+    lengths = groups.by(lambda contest: contest._replace(seqlen=0)).values()
+    ranked = [several for own in lengths if (several := [group for group in own.measured if group.ranking.best])]
     longest = [max(several, key=lambda group: group.contest.seqlen) for several in ranked]
     panels, passes = list(dict.fromkeys(group.first.panel for group in longest)), list(Pass)
     return sorted(longest, key=lambda group: (panels.index(group.first.panel), passes.index(group.contest.pass_)))
@@ -124,16 +122,12 @@ def _commands(records: Sequence[Record], results: Results) -> list[str]:
     return [text for text in dict.fromkeys(commands) if text]
 
 
-def _by_panel(title: str, rows: Sequence[Row], lines: Sequence[str], cell: Callable[[list[Row]], str]) -> Table:
-    """A row for each mask, a column for each kernel."""
-    cells, panels = grouped(rows, lambda row: (row.panel, row.line)), grouped(rows, lambda row: row.panel)
-    return Table(title, ["mask", *lines], [[panel, *(cell(cells.get((panel, line), [])) for line in lines)] for panel in panels])
-
-
 def _accuracy(title: str, groups: Groups) -> Table:
-    rows = groups.rows
+    """A row for each mask, a column for each kernel."""
+    rows, cells = groups.rows, grouped(groups.rows, lambda row: (row.panel, row.line))
     lines = sorted({row.line for row in rows if row.record.status in (Status.OK, Status.WRONG)})
-    return _by_panel(f"{title} (worst error as a share of the tolerance)", rows, lines, _error)
+    texts = [[panel, *(_error(cells.get((panel, line), [])) for line in lines)] for panel in dict.fromkeys(row.panel for row in rows)]
+    return Table(f"{title} (worst error as a share of the tolerance)", ["mask", *lines], texts)
 
 
 def _error(rows: list[Row]) -> str:

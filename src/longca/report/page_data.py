@@ -9,16 +9,15 @@ import msgspec
 
 from longca import __version__
 from longca.compare import words
-from longca.compare.changes import changes
+from longca.compare.journals import changes
 from longca.compare.verdicts import Verdict
 from longca.report.looks import line_groups, numbers
 from longca.report.page_settings import setting_data
 from longca.report.pictures import pictures
 from longca.report.timelines import Timeline
 from longca.results.cells import STATES
-from longca.results.dense import only_beside
 from longca.results.export import columns
-from longca.results.grouping import grouped
+from longca.results.grouping import grouped, only_beside
 from longca.results.groups import STEPS, Groups
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting

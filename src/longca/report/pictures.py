@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from longca import masks
 from longca.masks import AnyMask
 from longca.masks.draw import shades
 from longca.results.naming import Row
@@ -31,7 +30,7 @@ def pictures(rows: Iterable[Row], entries: Masks) -> dict[str, dict[str, Any]]:
 
 def _picture(record: Record, entry: MaskEntry) -> dict[str, Any]:
     """Length, seed, density, parameters, and rows of shades, one hexadecimal digit per cell (None where it cannot be built again)."""
-    patterns = record.built.params.get("heads", 1) if masks.has_blocks(record.problem.mask) else 1
+    patterns = record.built.params.get("heads", 1) if record.problem.is_pattern else 1
     density = entry.area / (entry.seqlen_q * entry.seqlen_k * patterns) if patterns else None
     params = ", ".join(f"{name}={value}" for name, value in record.built.params.items())
     mask = None if entry.bands is None and entry.seqlen_k > MOST_BLOCK_TOKENS else entry.rebuilt()

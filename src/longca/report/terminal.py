@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from longca.compare import standing
-from longca.results.dense import gains
-from longca.results.grouping import grouped
+from longca.results.grouping import gains
 from longca.results.groups import Group, Groups, groups_of
 from longca.results.naming import Row
 from longca.results.reading import Results
@@ -36,10 +35,11 @@ def fastest_tables(groups: Groups) -> list[Table]:
     """Returns a table per setting, ranks and pass: for each mask a row, for each length the fastest kernel, its speed, and its equals."""
     faster = gains(groups.rows)
     tables = []
-    for contest, own in grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0)).items():
-        timed = [row for group in own for row in group.rows if row.record.ok]
+    for contest, own in groups.tables.items():
+        timed = [row for row in own.rows if row.record.ok]
         unit = speed_unit(row.record.speed for row in timed)
-        texts = {(group.contest.mask_name, group.contest.seqlen): _winner(group, faster, unit) for group in own if group.ranking.best}
+        ranked = [group for group in own.measured if group.ranking.best]
+        texts = {(group.contest.mask_name, group.contest.seqlen): _winner(group, faster, unit) for group in ranked}
         patterns = any(row.record.key in faster for row in timed)
         tables.append(length_table(f"fastest, {contest.title} ({'; '.join([unit.name, *_senses(texts.values(), patterns)])})", texts))
     return [table for table in tables if table.rows]

@@ -10,16 +10,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from longca.results.dense import dense_lines
 from longca.results.frames import Frame
-from longca.results.grouping import grouped
+from longca.results.grouping import dense_lines, grouped
 from longca.results.groups import Group, closeness
 from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.problem import Pass
 from longca.results.ranking import Entry, Ranking
-from longca.results.shares import worst_error
 from longca.results.statuses import Coverage, coverage
+from longca.results.summary import worst_error
 
 NONE = -1  # where a cell has no such record
 STATES = list(Coverage)

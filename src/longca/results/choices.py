@@ -14,23 +14,22 @@ from msgspec.structs import asdict
 from longca.kernels import registry
 from longca.kernels.choice.classes import length_class, mask_class
 from longca.kernels.choice.records import ClassRecords, KernelRatio, versions_hash
+from longca.results.grouping import grouped
 from longca.results.problem import Pass
 from longca.results.reading import Results
 from longca.results.record import MaskEntry, Record
 from longca.text import format_dims, format_heads
 
 Group = tuple[str, str, int, str, str, str, str, bool, bool]  # device, class of mask, length, heads, head size, dtype, pass, softcap, sinks
-Point = tuple[str, int]  # digest and length
 
 
 def table(results: Results, with_failed: bool = False) -> list[ClassRecords]:
     """The entries of all classes that have records of at least two kernels, sorted. `with_failed` also has the kernels that failed."""
     classes = {key: _class(entry) for key, entry in results.masks.items()}
-    groups: defaultdict[Group, list[Record]] = defaultdict(list)
-    for record in results.records:
-        kind = classes.get((record.built.digest, record.problem.mask))
-        if kind and _counts(record) and (record.ok or with_failed):
-            groups[_group(record, results.environment(record).name, kind)].append(record)
+    able = [record for record in results.records if _counts(record) and (record.ok or with_failed)]
+    kinds = {record.key: classes.get((record.built.digest, record.problem.mask)) for record in able}
+    counted = [record for record in able if kinds[record.key]]
+    groups = grouped(counted, lambda record: _group(record, results.environment(record).name, kinds[record.key] or ""))
     entries = [_entry(group, groups[group], results) for group in sorted(groups)]
     return [entry for entry in entries if len(entry.kernels) > 1 and any(kernel.slower for kernel in entry.kernels.values())]
 
@@ -55,13 +54,12 @@ def _group(record: Record, device: str, kind: str) -> Group:
 
 
 def _entry(group: Group, records: Iterable[Record], results: Results) -> ClassRecords:
-    points: defaultdict[Point, dict[str, Record]] = defaultdict(dict)
-    for record in records:
-        points[record.built.digest, record.problem.seqlen][record.label] = record
+    points = grouped(records, lambda record: (record.built.digest, record.problem.seqlen))
     slower: defaultdict[str, list[float]] = defaultdict(list)
     versions: defaultdict[str, set[str]] = defaultdict(set)
     journals = set[str]()
-    for by_label in points.values():
+    for several in points.values():
+        by_label = {record.label: record for record in several}
         least = min((record.times.median for record in by_label.values() if record.ok), default=0.0)
         for label, record in by_label.items():
             slower[label] += [record.times.median / least] if record.ok else []

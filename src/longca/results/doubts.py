@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from collections.abc import Iterable
+from functools import lru_cache
 from math import inf
 from statistics import median
 
 from msgspec.structs import replace
 
 from longca.errors import LongcaError
-from longca.masks import has_blocks
 from longca.results import metrics
 from longca.results.problem import Problem
 from longca.results.record import Environment, Environments, MaskEntry, Masks, Record, Status
@@ -18,29 +17,15 @@ from longca.results.record import Environment, Environments, MaskEntry, Masks, R
 ROUNDING = 1e-4  # relative: journals keep six digits
 
 
-class Doubts:
-    """Why records of one journal cannot be believed, beside its environments and masks."""
-
-    def __init__(self, environments: Environments, masks: Masks) -> None:
-        self._environments, self._masks = environments, masks
-        self._names: dict[str, set[str]] = {}
-        for digest, name in masks:
-            self._names.setdefault(digest, set()).add(name)
-
-    def of(self, record: Record) -> str:
-        """Why an `ok` record cannot be believed, as a clause; empty where it can."""
-        return _contradiction(record, self._environments.get(record.env)) or _other_mask(record, self._masks, self._names)
-
-    def believes(self, record: Record) -> bool:
-        """Whether a record has a time that counts."""
-        return record.ok and not self.of(record)
+def doubt(record: Record, environments: Environments, masks: Masks) -> str:
+    """Why an `ok` record cannot be believed beside the environments and masks of its journal, as a clause; empty where it can."""
+    return _contradiction(record, environments.get(record.env)) or _other_mask(record, masks)
 
 
 def without_doubtful(records: Iterable[Record], environments: Environments, masks: Masks) -> list[Record]:
     """The records, with the status `doubtful` where an `ok` cannot be believed."""
-    doubts = Doubts(environments, masks)
     return [
-        replace(record, status=Status.DOUBTFUL, reason=reason) if record.ok and (reason := doubts.of(record)) else record
+        replace(record, status=Status.DOUBTFUL, reason=reason) if record.ok and (reason := doubt(record, environments, masks)) else record
         for record in records
     ]
 
@@ -81,7 +66,7 @@ def _other_work(record: Record) -> str:
     problem, built = record.problem, record.built
     if not built.area:  # journals of an older schema may not say it
         return ""
-    patterns = int(built.params.get("heads", problem.heads_kv)) if _has_blocks(problem.mask) else 1
+    patterns = int(built.params.get("heads", problem.heads_kv)) if problem.is_pattern else 1
     work = metrics.flops_of(built.area * problem.heads_q // patterns, problem.head_dim, problem.head_dim_v, problem.pass_)
     if not _near(record.flops, work):
         return f"its work of {record.flops:g} FLOPs is not that of its {built.area} visible pairs, {work:g}"
@@ -90,14 +75,14 @@ def _other_work(record: Record) -> str:
     return ""
 
 
-def _other_mask(record: Record, masks: Masks, names: Mapping[str, set[str]]) -> str:
+def _other_mask(record: Record, masks: Masks) -> str:
     """Why a record's mask is not the one that masks.jsonl has under its digest; empty where it is, or where the file lacks it."""
     built, name = record.built, record.problem.mask
     entry = masks.get((built.digest, name))
     if entry is None:
-        others = names.get(built.digest, ())
+        others = sorted(name for digest, name in masks if digest == built.digest)
         renamed = others and record.problem.documents is None and _digest(record.problem.every_pass) != built.digest
-        return f"its mask is called {name}, and {' and '.join(sorted(others))} in masks.jsonl" if renamed else ""
+        return f"its mask is called {name}, and {' and '.join(others)} in masks.jsonl" if renamed else ""
     other = {name: value for name, value in record.problem.params if built.params.get(name, value) != value}
     if other:
         return f"its mask was asked for with {other}, and has {built.params}"
@@ -114,9 +99,6 @@ def _made_otherwise(record: Record, entry: MaskEntry) -> bool:
     if (entry.seed, entry.params) == (problem.seed, params) or problem.documents is not None or entry.bands is None:
         return False
     return _digest(replace(problem.every_pass, params=tuple(sorted(params.items())))) not in ("", record.built.digest)
-
-
-_has_blocks = cache(has_blocks)  # a journal has few masks
 
 
 @lru_cache(maxsize=1024)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from longca import masks
 from longca.errors import Unavailable
 from longca.results.groups import Groups, groups_of
 from longca.results.metrics import tokens_s
@@ -40,14 +39,10 @@ def columns(results: Results) -> dict[str, Column]:
 
 def as_rows(results: Results) -> list[dict[str, Any]]:
     """One row per cell with every field of its record; docs/results.md explains them."""
-    patterns = {name for name in {record.problem.mask for record in results.records} if masks.has_blocks(name)}
-    return [
-        _row(record, results.environment(record), patterns) | _roofline(record, results) | _of_ranks(record) | _of(record, "select_ms")
-        for record in results.records
-    ]
+    return [_row(record, results.environment(record)) | _roofline(record, results) | _of_ranks(record) for record in results.records]
 
 
-def _row(record: Record, environment: Environment, patterns: Collection[str]) -> dict[str, Any]:
+def _row(record: Record, environment: Environment) -> dict[str, Any]:
     """The columns of a record, in an order that stays: programs read them by number too."""
     problem, built, split = record.problem, record.built, record.split
     timed, energy, over_ranks = record.timed, record.energy, record.over_ranks
@@ -61,7 +56,7 @@ def _row(record: Record, environment: Environment, patterns: Collection[str]) ->
     row |= _of(record, "schema", "key", "env", "level", "kernel", "asked") | _of(problem, "mask")
     row |= {"params": _json(built.params), "mask_digest": built.digest}
     row |= _of(problem, "seed", "seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic")
-    row |= {"pass": problem.pass_, "source": problem.source if problem.mask in patterns else None}
+    row |= {"pass": problem.pass_, "source": problem.source if problem.is_pattern else None}
     row |= _of(built, "seqlen_q", "seqlen_k") | {"given": _json(_given(record)), "area": built.area, "flops": record.flops}
     row["versions"] = None if record.versions is None else _json(record.versions)
     row |= {"method": record.method, "ranks": problem.ranks if split else None}
@@ -93,7 +88,7 @@ def _of_ranks(record: Record) -> dict[str, Any]:
     """How ranks shared GPUs, what they called and took, and for how much of the time they computed."""
     sharing = record.problem.sharing
     row = {"sharing": None if sharing is None else str(sharing), "ranks_per_gpu": None if sharing is None else sharing.ranks}
-    return row | _of(record.over_ranks, "nccl", "compute_share") | _of(record.memory, "outside_gib")
+    return row | _of(record.over_ranks, "nccl", "compute_share") | _of(record.memory, "outside_gib") | _of(record, "select_ms")
 
 
 def _of(part: object, *names: str) -> dict[str, Any]:

@@ -76,21 +76,10 @@ def results_file(folder: Path) -> Path:
     return stored(folder / RESULTS)
 
 
-def torn_files(folders: Iterable[str | Path]) -> dict[Path, int]:
-    """Files of journals that end in a torn line, with its size in bytes."""
-    paths = [Path(folder) / name for folder in journals(folders) for name in (RESULTS, MASKS)]
-    sizes = {path: _torn_bytes(path) for path in paths}
+def torn_files(folder: Path) -> dict[Path, int]:
+    """The files of a journal that end in a torn line, with its size in bytes; a packed file is written whole."""
+    sizes = {path: len(read_bytes(path).rpartition(b"\n")[2]) for name in (RESULTS, MASKS) if (path := folder / name).exists()}
     return {path: size for path, size in sizes.items() if size}
-
-
-def without_environments(folders: Iterable[str | Path]) -> list[Path]:
-    """The paths of env.json that are missing beside the records of these journals."""
-    return [folder / ENVIRONMENTS for folder in journals(folders) if results_file(folder).exists() and not (folder / ENVIRONMENTS).exists()]
-
-
-def _torn_bytes(path: Path) -> int:
-    """The size of a last line without its end. Of a packed file, which is written whole, 0."""
-    return len(read_bytes(path).rpartition(b"\n")[2]) if path.exists() else 0
 
 
 def journals_below(folder: Path) -> list[Path]:

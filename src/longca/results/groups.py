@@ -3,17 +3,18 @@ groups, so that a statistic is computed once and is the same wherever it is show
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from longca.results.grouping import by_pass, grouped, line_of
+from longca.results.grouping import Key, grouped, line_of
 from longca.results.naming import Contest, Row, Setting, rows, simpler_mask
 from longca.results.problem import Pass
-from longca.results.ranking import Ranking, entries, rank
+from longca.results.ranking import Ranking, entries, of_one_clock, rank
 from longca.results.reading import Results
 
 STEPS = tuple(step / 100 for step in range(50, 101, 2))  # shares of the fastest speed at which a curve has a point
@@ -53,17 +54,25 @@ class Groups:
         """The groups that have rows of their own pass."""
         return [group for group in self.every if group.rows]
 
-    @cached_property
-    def settings(self) -> dict[Setting, Groups]:
-        """The same by setting."""
-        own = grouped(self.every, lambda group: group.contest.setting)
-        return {setting: Groups(rows, own[setting]) for setting, rows in grouped(self.rows, lambda row: row.contest.setting).items()}
+    def by(self, key: Callable[[Contest], Key]) -> dict[Key, Groups]:
+        """The same by what contests have in common."""
+        rows = grouped(self.rows, lambda row: key(row.contest))
+        return {name: Groups(rows.get(name, []), own) for name, own in grouped(self.every, lambda group: key(group.contest)).items()}
 
-    @cached_property
+    @property
+    def settings(self) -> dict[Setting, Groups]:
+        return self.by(attrgetter("setting"))
+
+    @property
     def passes(self) -> dict[Pass, Groups]:
-        """The same by pass, forward first."""
-        every = grouped(self.measured, lambda group: group.contest.pass_)
-        return {pass_: Groups(rows, every[pass_]) for pass_, rows in by_pass(self.rows).items()}
+        """By pass as far as it has rows, forward first."""
+        own = self.by(attrgetter("pass_"))
+        return {pass_: own[pass_] for pass_ in Pass if pass_ in own and own[pass_].rows}
+
+    @property
+    def tables(self) -> dict[Contest, Groups]:
+        """By all but the mask and the length, which are the rows and the columns of a table."""
+        return self.by(lambda contest: contest._replace(mask_name="", seqlen=0))
 
     @cached_property
     def compared(self) -> list[Row]:
@@ -80,6 +89,9 @@ def groups_of(results: Results) -> Groups:
 
 def group_rows(named: Iterable[Row]) -> Groups:
     every = list(named)
+    for numbers in grouped(range(len(every)), lambda number: every[number].contest).values():
+        for number, row in zip(numbers, of_one_clock([every[number] for number in numbers]), strict=True):
+            every[number] = row
     places: dict[Contest, dict[Pass, list[Row]]] = {}
     for contest, own in grouped(every, lambda row: row.contest).items():
         places.setdefault(contest._replace(pass_=Pass.BOTH), {})[contest.pass_] = own

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from longca.results.grouping import grouped
 from longca.results.problem import Operator, Pass
 from longca.results.reading import Results
 from longca.results.record import Record
@@ -24,14 +25,10 @@ class Limits:
 
     def __init__(self, results: Results) -> None:
         self._results, self._masks = results, results.masks
-        self._dense: dict[Group, float] = {}
-        self._per_mhz: dict[Group, float] = {}
-        for record in results.records:
-            if record.problem.mask == DENSE and is_limited(record):
-                group, mhz = self._group(record), record.times.mhz
-                self._dense[group] = max(self._dense.get(group, 0.0), record.speed)
-                if mhz:
-                    self._per_mhz[group] = max(self._per_mhz.get(group, 0.0), record.speed / mhz)
+        dense = grouped([record for record in results.records if record.problem.mask == DENSE and is_limited(record)], self._group)
+        self._dense = {group: max(record.speed for record in own) for group, own in dense.items()}
+        per_mhz = {group: [record.speed / mhz for record in own if (mhz := record.times.mhz)] for group, own in dense.items()}
+        self._per_mhz = {group: max(speeds) for group, speeds in per_mhz.items() if speeds}
 
     def of(self, record: Record) -> float | None:
         """The limit of a timed record in TFLOP/s; None where it has none."""

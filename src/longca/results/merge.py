@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from longca.results.doubts import Doubts
+from longca.results.doubts import doubt, without_doubtful
 from longca.results.files import LOCK, MASKS, RESULTS, by_name, read_environments, read_masks
 from longca.results.journal import CannotWrite, Journal
 from longca.results.packing import compressed, packed_file, read_bytes, stored
@@ -27,9 +27,9 @@ def merge(out: str | Path, folders: Sequence[str | Path], packed: bool = False) 
     environments, masks = dict[str, Environment](), list[MaskEntry]()
     for folder in folders:  # all are read before anything is written
         own, entries = read_environments(folder), read_masks(folder).entries
-        doubts = Doubts(own, by_name(entries))
+        named = by_name(entries)
         for record in history(folder):
-            known, believed = best.get(record.key), doubts.believes(record)
+            known, believed = best.get(record.key), record.ok and not doubt(record, own, named)
             if known is None or known[0] == record or believed or not known[1]:
                 best.pop(record.key, None)  # a later record also stands later: of those that measure the same, the last counts
                 best[record.key] = record, believed
@@ -42,11 +42,12 @@ def merge(out: str | Path, folders: Sequence[str | Path], packed: bool = False) 
             journal.add_environment(name, environment)
         for entry in masks:
             journal.add_mask(entry)
-        old, doubts = dict(journal.records), Doubts(journal.environments, journal.masks)
+        old = dict(journal.records)
+        counting = {one.key for one in without_doubtful(old.values(), journal.environments, journal.masks) if one.ok}
         new = [
             record
             for key, (record, believed) in best.items()
-            if key not in old or (record != old[key] and (believed or not doubts.believes(old[key])))
+            if key not in old or (record != old[key] and (believed or key not in counting))
         ]
         for record in new:
             journal.add(record)

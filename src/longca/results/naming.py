@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from longca.results.reading import Results
 from longca.results.record import LevelName, Record
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
-Series = tuple[str, str, str | None]  # the method, its options, and the cluster that it was simulated on
 
 
 class Setting(Struct, frozen=True, cache_hash=True):
@@ -74,18 +73,16 @@ def rows(results: Results) -> list[Row]:
     """All records with their names."""
     records = results.records
     simpler, names, kernels = same_masks(records), mask_names(records), kernel_names(records)
-    compared = _compared_nodes(records)
-    patterns = {name for name in {record.problem.mask for record in records} if masks.has_blocks(name)}
     dense = {source: masks.dense_of(source) for source in masks.SOURCES}
     named = []
     for record, name, kernel, same in zip(records, names, kernels, simpler, strict=True):
         suffix = simulated_on(record.simulated)
-        line, base = _split_names(record, kernel, compared)
+        line, base = _split_names(record, kernel)
         problem, split = record.problem, record.split
         panel = f"{name} ×{problem.ranks}" if split else name
         setting = Setting(_device(record, results.environment(record).name), record.level.value, problem.operator)
         contest = Contest(setting, name, problem.seqlen, problem.pass_, problem.ranks, record.simulated)
-        is_pattern = problem.mask in patterns
+        is_pattern = problem.is_pattern
         whole = dense.get(problem.source) if is_pattern else problem.mask if split is None and problem.mask in dense.values() else None
         beside = contest._replace(setting=replace(setting, level=""), mask_name=whole) if whole else None
         ratio = record.built.params.get("ratio")
@@ -99,33 +96,17 @@ def _device(record: Record, name: str) -> str:
     return f"{name} ({record.problem.sharing})" if record.problem.sharing else name
 
 
-def _split_names(record: Record, kernel: str, compared: Collection[Series]) -> tuple[str, str]:
-    """The line and the series, without the cluster."""
+def _split_names(record: Record, kernel: str) -> tuple[str, str]:
+    """The line and the series, without the cluster. More ranks than one node has are on several: that alone is no other method."""
     if not record.split:
         return kernel, kernel
-    options = record.split.options if _without_node(record) in compared else _without_node(record)[1]
-    series = f"{record.method} {options}" if options else record.method
-    return f"{record.split_name} {kernel}", f"{series} {kernel}"
+    options = [option for option in record.split.options.split(",") if option and not option.startswith("node=")]
+    return f"{record.split_name} {kernel}", " ".join([record.split.method, *([",".join(options)] if options else []), kernel])
 
 
 def simulated_on(cluster: str | None) -> str:
     """What the names of simulated lines end with."""
     return f", simulated on {cluster}" if cluster else ""
-
-
-def _without_node(record: Record) -> Series:
-    """Returns the method and its options without `node`: more ranks than one node has are on several, and that alone is no other method."""
-    options = [option for option in (record.split.options if record.split else "").split(",") if not option.startswith("node=")]
-    return record.method or "", ",".join(options), record.simulated
-
-
-def _compared_nodes(records: Iterable[Record]) -> set[Series]:
-    """Returns what was measured on one number of ranks with several values of `node`, which names must tell apart."""
-    nodes = defaultdict[tuple[Series, int], set[str]](set)
-    for record in records:
-        if record.split:
-            nodes[_without_node(record), record.problem.ranks].add(record.split.options)
-    return {series for (series, _), several in nodes.items() if len(several) > 1}
 
 
 def mask_title(record: Record) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from longca.results.grouping import grouped, line_of
 from longca.results.naming import Row
 from longca.results.ranking import Figure, figure, mean
 from longca.results.tables import TFLOPS, speed_unit
@@ -42,8 +43,10 @@ class Point(NamedTuple):
 
 
 def point(rows: Sequence[Row], measure: Measure) -> Point | None:
-    """The point of rows at one place; None where none of them has the value."""
-    figures = [own for row in rows if row.record.ok and measure.value(own := figure([row.record])) is not None]
+    """The point of rows at one place, of those of several grids that of the fastest; None where none of them has the value."""
+    lines = grouped([row for row in rows if row.record.ok], line_of).values()
+    known = [[own for row in line if measure.value(own := figure([row.record])) is not None] for line in lines]
+    figures = max(known, key=lambda own: mean(own).tflops if own else 0.0, default=[])
     value = measure.value(mean(figures)) if figures else None
     if value is None:
         return None

@@ -40,25 +40,19 @@ class Figure(Struct, frozen=True, gc=False):
     samples: Sequence[float]  # of `ms`; a single one where the time was computed
 
 
-def figure(records: Sequence[Record], as_measured: bool = False) -> Figure:
-    """The figure of one record, or of several passes together; `as_measured` whatever clock their times are given for."""
-    return together([_of_record(record, as_measured) for record in records])
+def figure(records: Sequence[Record]) -> Figure:
+    """The figure of one record, or of several passes together."""
+    parts = [(record, record.times) for record in records]
+    return together([Figure(own.median, own.tflops, own.mfu, record.peak_gib, (record,), own.samples) for record, own in parts])
 
 
-def _of_record(record: Record, as_measured: bool) -> Figure:
-    times = record.times
-    if not as_measured or times.measured == times.median:
-        return Figure(times.median, record.speed, times.mfu, record.peak_gib, (record,), times.samples)
-    by = times.measured / times.median
-    samples = [sample * by for sample in times.samples]
-    return Figure(times.measured, record.speed / by, times.mfu, record.peak_gib, (record,), samples)
-
-
-def _of_two_clocks(rows: Iterable[Row]) -> bool:
-    """Whether some records of GPUs have the clock of each sample, and others, of an older LongCA, have not: times at one clock and as
-    measured differ by several percent, so they are compared as measured."""
+def of_one_clock(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows, as measured where some records of GPUs have the clock of each sample, and others, of an older LongCA, have not: times at
+    one clock and as measured differ by several percent."""
     timed = [row.record.times for row in rows if row.record.ok and not row.record.simulated and row.record.times.clock_mhz]
-    return len({times.clocks is None for times in timed}) > 1
+    if len({times.clocks is None for times in timed}) < 2:
+        return rows
+    return [replace(row, record=replace(row.record, timed=row.record.times.as_measured)) if row.record.ok else row for row in rows]
 
 
 def together(parts: Sequence[Figure]) -> Figure:
@@ -211,12 +205,10 @@ def entries(rows: Iterable[Row], pass_: Pass, part_of: Pass | None = None) -> li
     """One entry per kernel. Of several records of one kernel on one mask the last counts, one of the present code before older ones, and a
     forward of the right kind before others: the one of inference where forwards are compared, else the one that keeps what a backward
     needs. `part_of` is the pass that `pass_` is a part of, whose kind of forward counts."""
-    rows = list(rows)
-    as_measured = _of_two_clocks(rows)
-    return [_entry(line, own, pass_, part_of or pass_, as_measured) for line, own in grouped(rows, line_of).items()]
+    return [_entry(line, own, pass_, part_of or pass_) for line, own in grouped(of_one_clock(list(rows)), line_of).items()]
 
 
-def _entry(line: str, rows: Iterable[Row], pass_: Pass, kind: Pass, as_measured: bool) -> Entry:
+def _entry(line: str, rows: Iterable[Row], pass_: Pass, kind: Pass) -> Entry:
     by_mask: dict[str, dict[Pass, Record]] = {}
     for row in rows:
         record = row.record
@@ -235,7 +227,7 @@ def _entry(line: str, rows: Iterable[Row], pass_: Pass, kind: Pass, as_measured:
         if bad:
             failed.append(bad[0])
         elif whole is not None or len(chosen) == len(parts):
-            figures[digest] = figure(chosen, as_measured)
+            figures[digest] = figure(chosen)
         if whole is None:
             missing.update(part for part in parts if part not in passes)
     if failed:

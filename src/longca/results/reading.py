@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 from longca.errors import BadInput
 from longca.results import files
 from longca.results.doubts import without_doubtful
+from longca.results.grouping import grouped
 from longca.results.problem import Pass
 from longca.results.record import Environment, Environments, MaskEntry, Record
 
@@ -93,10 +94,7 @@ def latest(written: Iterable[Record], environments: Environments) -> list[Record
 def by_work(records: Iterable[Record], environments: Environments) -> dict[Identity, list[Record]]:
     """Records by what they measure on which device, in their order."""
     devices = {name: environment.device for name, environment in environments.items()}
-    same: dict[Identity, list[Record]] = {}
-    for record in records:
-        same.setdefault((devices.get(record.env), identity(as_planned(record))), []).append(record)
-    return same
+    return grouped(records, lambda record: (devices.get(record.env), identity(as_planned(record))))
 
 
 def replaced(written: Sequence[Record], environments: Environments, keys: Collection[str]) -> list[Record]:

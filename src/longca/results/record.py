@@ -7,8 +7,9 @@ present together: `timed` exists only where the status is ok, `over_ranks` only 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from statistics import median
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -79,9 +80,15 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.at_mhz or self.clock_mhz
 
     @property
-    def measured(self) -> float:
-        """The median as measured, whatever clock the times are given for."""
-        return self.median * self.at_mhz / self.clock_mhz if self.at_mhz and self.clock_mhz else self.median
+    def as_measured(self) -> Times:
+        """The times as measured, whatever clock they are given for. The share of the peak is the same at every clock."""
+        if not self.at_mhz or not self.clocks or len(self.clocks) != len(self.samples):
+            return self
+        samples = [sample * self.at_mhz / (clock or self.at_mhz) for sample, clock in zip(self.samples, self.clocks, strict=True)]
+        by = median(samples) / self.median
+        return replace(
+            self, median=by * self.median, p20=by * self.p20, p80=by * self.p80, samples=samples, tflops=self.tflops / by, at_mhz=None
+        )
 
 
 Error = Annotated[float, Meta(ge=0)]  # of any size: a wrong lse may be off by more than any bound
@@ -231,6 +238,12 @@ class Record(Outcome, kw_only=True):
     def split_name(self) -> str:
         """The method with its grid and its options; empty on one device."""
         return f"{self.split.method} {self.split.shape}" if self.split else ""
+
+
+def comparable(records: Sequence[Record]) -> list[Record]:
+    """The records, as measured where their times are given for different clocks."""
+    clocks = {record.times.at_mhz for record in records if record.ok}
+    return [replace(one, timed=one.times.as_measured) if one.ok and len(clocks) > 1 else one for one in records]
 
 
 class MaskEntry(Struct, kw_only=True):

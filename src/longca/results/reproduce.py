@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import asdict
@@ -17,7 +17,7 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
 from longca.masks.by_name import words_in
-from longca.results.problem import Operator, Pass, Problem
+from longca.results.problem import Pass, Problem
 from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Masks, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
@@ -46,15 +46,9 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
         words += ["--workload", STEP]
     else:
         words += _mask_options(problem, seeds or (problem.seed,))
-    words += [*_shape_words(problem.operator), "--passes", _passes(record)]
+    words += [*shape_options(asdict(problem)), "--passes", _passes(record)]
     words += ["--deterministic"] * problem.deterministic + ["--cudagraph"] * problem.cudagraph
     return before + shlex.join([*words, *_conditions(record, environment)])
-
-
-@cache
-def _shape_words(operator: Operator) -> list[str]:
-    """The options of an operator; a journal has few."""
-    return shape_options(asdict(operator))
 
 
 def commands(records: Iterable[Record], results: Results) -> list[str]:
@@ -116,18 +110,12 @@ def _passes(record: Record) -> str:
 def _conditions(record: Record, environment: Environment) -> list[str]:
     """The options that do not depend on the record's shape. A kernel with quadratic memory runs on long sequences only with --full."""
     words = ["--device", "cpu"] if environment.on_cpu else []
-    long = record.status is not Status.SKIPPED and record.problem.seqlen > _longest_quadratic(environment.limits.get("quadratic"))
+    longest = parse_size(str(environment.limits.get("quadratic") or Limits().quadratic))
+    long = record.status is not Status.SKIPPED and record.problem.seqlen > longest
     if long and _quadratic(record.asked, record.problem.mask):
         words.append("--full")
     words += _clock_options(environment)
     return words + [word for file in plugins_of(record, environment) for word in ("--plugin", file)]
-
-
-def _longest_quadratic(recorded: str | float | None) -> int:
-    try:
-        return parse_size(str(recorded or Limits().quadratic))
-    except LongcaError:  # a journal of somebody else
-        return parse_size(Limits().quadratic)
 
 
 def _clock_options(environment: Environment) -> list[str]:

@@ -1,11 +1,10 @@
-"""What journals say in short: the fastest kernels per mask and pass, how one kernel stands, what failed and why, and counts."""
+"""What journals say in short: the fastest kernels per mask and pass, what failed and why, counts, errors."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -13,7 +12,7 @@ from msgspec import Struct
 from longca.results.grouping import grouped
 from longca.results.groups import Group, Groups
 from longca.results.naming import Contest, Row
-from longca.results.problem import Pass
+from longca.results.problem import TENSORS, Pass
 from longca.results.ranking import Ranking
 from longca.results.record import Record, Status
 from longca.results.statuses import WORDS
@@ -39,9 +38,12 @@ class Speeds(NamedTuple):
 
 def speeds(groups: Groups) -> list[Speeds]:
     """One for each setting and pass in which something is supported."""
-    own = grouped(groups.measured, lambda group: group.contest._replace(mask_name="", seqlen=0, ranks=1))
-    found = [_speeds(contest, several) for contest, several in own.items()]
+    found = [_speeds(contest, own.measured) for contest, own in groups.by(_of_any_ranks).items()]
     return [one for one in found if one.places]
+
+
+def _of_any_ranks(contest: Contest) -> Contest:
+    return contest._replace(mask_name="", seqlen=0, ranks=1)
 
 
 def _speeds(contest: Contest, groups: Sequence[Group]) -> Speeds:
@@ -89,15 +91,10 @@ class Failure(Struct, frozen=True):
     pattern: str
 
 
-@lru_cache(maxsize=65536)
-def _pattern(reason: str) -> str:
-    return _NUMBER.sub("#", reason)
-
-
 def failures(rows: Sequence[Row]) -> list[Failure]:
     """Why rows have no time that counts, by line and reason."""
     failed, lengths = [row for row in rows if not row.record.ok], sorted({row.record.problem.seqlen for row in rows})
-    groups = grouped(failed, lambda row: (row.line, row.record.status, _pattern(row.record.reason)))
+    groups = grouped(failed, lambda row: (row.line, row.record.status, _NUMBER.sub("#", row.record.reason)))
     answers = []
     for (line, status, pattern), group in groups.items():
         longest = max(group, key=lambda row: row.record.problem.seqlen).record
@@ -128,3 +125,26 @@ def host_bound_note(records: Iterable[Record]) -> str:
     timed = [record.times.host_bound for record in records if record.ok]
     bound = part_of(sum(map(bool, timed)), len(timed), "time")
     return f"{bound} host_bound: the host enqueued the call too slowly and may be part of the time" if any(timed) else ""
+
+
+class WorstError(NamedTuple):
+    """The largest error as a share of its tolerance: infinite where the error is not finite."""
+
+    share: float
+    tensor: str
+    row: Row
+
+
+def worst_error(rows: Iterable[Row]) -> WorstError | None:
+    """The worst error of the tensors that the rows' passes compute; of a wrong row, of all that were checked: a backward may be wrong for
+    the lse that it starts from."""
+    worst, worst_share = None, -1.0
+    for row in rows:
+        record = row.record
+        check, status = record.check, record.status
+        if check and (status in (Status.OK, Status.WRONG)):
+            for name in TENSORS if status is Status.WRONG else record.problem.pass_.tensors:
+                error = check.get(name)
+                if error is not None and error.allowed is not None and (share := error.share) > worst_share:
+                    worst, worst_share = (name, row), share
+    return None if worst is None else WorstError(worst_share, *worst)

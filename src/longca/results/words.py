@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longca.results.files import torn_files, without_environments
+from longca.results.files import ENVIRONMENTS, journals, results_file, torn_files
 from longca.results.ranking import FEWER_MASKS, Out
 from longca.text import format_size, part_of, plural, printable
 
@@ -20,11 +20,11 @@ REVIEW = "open a pull request; CONTRIBUTING.md lists what is reviewed"
 
 def lacks(folders: Iterable[str | Path]) -> Iterator[str]:
     """A sentence for each file with an incomplete last line and each journal without env.json, in these folders or below."""
-    every = list(folders)
-    for path, size in torn_files(every).items():
-        yield f"skipped the incomplete last line of {path} ({size} bytes); the next `longca run` there removes it."
-    for path in without_environments(every):
-        yield f"{path} is missing, so the device and the settings of these results are unknown; restore it, or measure again."
+    for folder in journals(folders):
+        for path, size in torn_files(folder).items():
+            yield f"skipped the incomplete last line of {path} ({size} bytes); the next `longca run` there removes it."
+        if results_file(folder).exists() and not (path := folder / ENVIRONMENTS).exists():
+            yield f"{path} is missing, so the device and the settings of these results are unknown; restore it, or measure again."
 
 
 def merged(done: Merged, out: str | Path, packed: bool) -> str:

@@ -176,7 +176,7 @@ def _rows(found: Simulation, contest: Contest) -> list[list[str]]:
     rows, problem = list[list[str]](), contest.problem
     for entry in contest.simulated[: SHOWN if found.with_best else None]:
         split, seqlens = entry.split, {result.cell.problem.seqlen for result in entry.results}
-        tokens = format_size(problem.seqlen) if len(seqlens) == 1 else f"{format_size(min(seqlens))} to {format_size(max(seqlens))}"
+        tokens = " to ".join(format_size(length) for length in sorted({min(seqlens), max(seqlens)}))
         names = [split.method, split.shape, str(problem.ranks), short_name(found, contest), tokens, problem.pass_.value]
         spread = f"{format_figure(min(entry.times))} to {format_figure(max(entry.times))}" if contest.packs > 1 else ""
         shares = (entry.share(name) for name in (*BOUNDS, "hidden_share"))

@@ -80,7 +80,7 @@ class Contest:
 
 def _milliseconds(a: Times, b: Times) -> tuple[float, float]:
     """The medians of both; as measured where only one of them is given for the device's reference clock."""
-    return (a.median, b.median) if a.at_mhz == b.at_mhz else (a.measured, b.measured)
+    return (a.median, b.median) if a.at_mhz == b.at_mhz else (a.as_measured.median, b.as_measured.median)
 
 
 def take_rounds(

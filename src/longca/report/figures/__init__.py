@@ -10,8 +10,7 @@ from longca.errors import BadInput
 from longca.report.figures import kinds
 from longca.report.figures.sheet import Drawing, save
 from longca.report.figures.style import PAPER, Line, Styles
-from longca.results.dense import dense_beside, only_beside
-from longca.results.grouping import line_of
+from longca.results.grouping import dense_beside, line_of, only_beside
 from longca.results.groups import Groups
 from longca.results.naming import Row
 from longca.text import slug

@@ -19,8 +19,7 @@ from longca.report.figures.lines import (
 )
 from longca.report.figures.sheet import Drawing, same_scale, sheet, without
 from longca.report.figures.style import level
-from longca.results.dense import dense_lines
-from longca.results.grouping import grouped, timed_lines
+from longca.results.grouping import dense_lines, grouped, timed_lines
 from longca.results.naming import Row
 from longca.results.points import MEMORY, TIME, Measure, point, speed_of
 from longca.results.statuses import LETTERS_EXPLAINED
