@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import torch
@@ -92,6 +93,7 @@ def misuse(comm: TorchComm) -> dict[str, str]:
         ring, other = cp.plan(mask, method="ring_p2p", **settings), cp.plan(mask, method="ulysses", **settings)
         mine = [ring.shard(x) for x in whole]
         differs = [masks.causal(LENGTH), mask][comm.rank > 0]
+        ids = torch.randint(WORDS, (LENGTH,), generator=torch.Generator().manual_seed(comm.rank % 2))
         calls: dict[str, Any] = {
             "another plan": lambda: other.attention(*mine),
             "nothing sharded": lambda: other.attention(*(x + 0 for x in mine)),
@@ -103,6 +105,7 @@ def misuse(comm: TorchComm) -> dict[str, str]:
             "no name": lambda: ring.attention(*mine, "local"),
             "other mask on a rank": lambda: _sharded(cp.plan(differs, method="ring_p2p", **settings), whole),
             "other method on a rank": lambda: _sharded(cp.plan(mask, method=["usp", "magi"][comm.rank % 2], **settings), whole),
+            "other ids on a rank": lambda: _attend(cp.plan(mask, method="mesh", **settings), {"ids": ids}),
             "no gradient on a rank": lambda: ring.attention(*(x.detach() for x in mine) if comm.rank else mine),
         }
         for name, call in calls.items():
@@ -117,6 +120,22 @@ def misuse(comm: TorchComm) -> dict[str, str]:
 
 def _sharded(plan: parallel.Plan, whole: list[torch.Tensor]) -> torch.Tensor:
     return plan.attention(*(plan.shard(x) for x in whole))  # type: ignore[no-any-return]
+
+
+def _attend(plan: parallel.Plan, whole: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Attention of tensors that a model made of a batch."""
+    x = plan.shard(whole)["ids"].double()[:, None, None]
+    return plan.attention(x.expand(-1, 4, 8), *(x.expand(-1, 2, 8),) * 2)  # type: ignore[no-any-return]
+
+
+def only_one_is_new(comm: TorchComm, patience: float) -> None:
+    """Rank 1 calls what no other rank calls: they go on with what all called before, and wait for it."""
+    from longca.parallel import group as module
+
+    module.PATIENCE_S = patience
+    with parallel.Group() as cp:
+        for documents in (True, comm.rank != 1):
+            _sharded(cp.plan(_mask(documents), heads=(4, 2), head_dim=8, kernel="torch:chunked"), _inputs())
 
 
 def default_options(comm: TorchComm, nodes: list[int], method: str, members: list[int]) -> dict[str, Any]:
@@ -300,16 +319,18 @@ def _shared(
     model, losses = Model(recompute=case == "checkpoint").to(cp.device), list[float]()
     if case == "fsdp":
         fully_shard(model, mesh=mesh["cp"])
-    run = torch.compile(model, fullgraph=True, backend="aot_eager") if case == "compile" else model
+    compiled = partial(torch.compile, fullgraph=True, backend="aot_eager") if case == "compile" else lambda function: function
+    run = compiled(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     tensor = mesh["tp"].size()
     plan = cp.plan(_mask(), heads=(HEADS // tensor, HEADS // 2 // tensor), head_dim=WIDTH // HEADS, method=method, kernel=kernel)
+    mean = compiled(plan.mean)
     attend = plan.attention if tensor == 1 else _over_heads(plan, mesh["tp"])
     for _ in range(3):
         batch = plan.shard(whole)
         logits = run(batch["ids"], batch["positions"], attend)
         tokens = nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch["shift_labels"].flatten(), reduction="none")
-        loss = plan.mean(tokens.view(batch["shift_labels"].shape))
+        loss = mean(tokens.view(batch["shift_labels"].shape), batch["shift_labels"] if case == "compile" else None)
         optimizer.zero_grad()
         loss.backward()
         if case != "fsdp":

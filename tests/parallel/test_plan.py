@@ -20,6 +20,7 @@ from longca.kernels import registry as kernels
 from longca.kernels.base import No
 from longca.parallel.group import neighbours
 from longca.processes.pool import Pool
+from longca.processes.ranks import RankFailed
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_context_parallel.py"
 
@@ -75,7 +76,8 @@ def test_what_cannot_be_planned_is_refused() -> None:
 def test_a_method_where_none_is_named() -> None:
     causal, window = masks.causal(256), masks.sliding_window_causal(256, w=16)
     blocks = masks.build("uniform_block", 256, b=32, ratio=0.5, seed=0)
-    for mask, method in ((causal, "usp"), (masks.causal_document(256, documents=[100, 156]), "magi"), (blocks, "ring_allgather")):
+    documents = masks.causal_document(256, documents=[100, 156])
+    for mask, method in ((causal, "usp"), (documents, "magi"), (window, "magi"), (blocks, "ring_allgather")):
         assert plans(mask, 2)[0].method == method
     assert plans({"global": causal, "local": window}, 2)[0].method == "magi"
 
@@ -187,10 +189,17 @@ def test_wrong_use_is_told_on_every_rank_and_nothing_hangs(pool: Pool) -> None:
         "no name": "the plan has no mask 'local'",
         "other mask on a rank": "the mask is 'mask'",
         "other method on a rank": "the plan is magi",
+        "other ids on a rank": "the sum of the batch is",
         "no gradient on a rank": "the pass is forward alone on rank 1",
     }
     for heard in pool.run("parallel.plan_jobs:misuse", {}, 60):
         assert {name: sentence in heard[name] for name, sentence in sentences.items()} == dict.fromkeys(sentences, True), heard
+
+
+@pytest.mark.slow
+def test_a_rank_that_waits_for_a_call_that_no_other_makes_says_so() -> None:
+    with Pool(2) as ranks, pytest.raises(RankFailed, match=r"has waited 1 s for all ranks to call this attention .*: the mask is 'mask'"):
+        ranks.run("parallel.plan_jobs:only_one_is_new", {"patience": 1}, 15)
 
 
 def test_a_plan_and_its_batch_may_come_from_another_process(pool: Pool) -> None:

@@ -111,15 +111,9 @@ def test_mesh(grid: str, heads: tuple[int, int], dtype: str) -> None:
     forward = (a - 1) * (q * (size + part) * moved + q * 4 * moved // SIZE) + (b - 1) * 2 * kv * size * moved
     backward = (a - 1) * (q * (2 * size + part) * moved + 2 * q * 4 * moved // SIZE) + (b - 1) * 2 * kv * (size + 4) * moved
     plan = plan_of("mesh", FULL, case_of(SEQLEN, heads, dtype), a * b, grid)
-    elements = ((a - 1) * 2 * q + (b - 1) * 2 * kv) * moved, ((a - 1) * 3 * q + (b - 1) * 4 * kv) * moved
     for rank in range(a * b):
         comm, turn = trace(plan, rank)
         assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (forward, backward)
-        if dtype == "fp32":
-            assert (forward - 4 * elements[0], backward - 4 * elements[1]) == (
-                (a - 1) * q * 4 * moved // SIZE,
-                (a - 1) * q * 8 * moved // SIZE,
-            )
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

@@ -77,6 +77,14 @@ def test_two_layers_of_a_window_reach_twice_as_far_and_no_farther():
     assert {finding.kind for finding in findings(model, WINDOW, 1)} == {"leak"}
 
 
+@pytest.mark.parametrize(("reach", "kind", "words"), [(4, "blind", "misses the first key"), (6, "leak", "sees one key more at the start")])
+def test_a_window_that_is_wrong_in_one_of_two_layers(reach, kind, words):
+    """No layer hides or shows what another does not; the two hops together reach one key less or more."""
+    found = findings(Tiny([WINDOW.dense(), window(reach) & SAME], restarting(WINDOW)), WINDOW, 2)
+    assert {finding.kind for finding in found} == {kind}
+    assert all(f"in layer 1 alone, each row {words}" in "; ".join(finding.causes) for finding in found)
+
+
 def test_layers_with_swapped_masks():
     wide = masks.causal(S)
     narrow = masks.sliding_window_causal(S, w=5)

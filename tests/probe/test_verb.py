@@ -56,6 +56,16 @@ def test_transformers_with_packed_documents(attention):
     assert {row["finding"] for row in wrong.rows} == {"blind"}
 
 
+def test_layers_with_different_masks_take_the_parameters_that_they_have() -> None:
+    pytest.importorskip("transformers")
+    kinds = ["sliding_window_causal_document", "causal_document"]
+    settings = dict(seqlen=64, documents=[20, 30, 14], probes=16)
+    assert longca.probe("hf:gemma2:eager", kinds, params={"w": 7}, **settings).ok
+    assert longca.probe("hf:gemma2:eager", kinds[:1], params={"w": 7}, layers=2, **settings).rows[0]["finding"] == "leak"
+    with pytest.raises(longca.LongcaError, match="has no parameter 'x'"):
+        longca.probe("hf:gemma2:eager", kinds, params={"w": 7, "x": 1}, **settings)
+
+
 def test_json_has_one_row_per_finding(capsys):
     pytest.importorskip("transformers")
     assert main(["probe", "hf:qwen3", "--mask", "full", "--seqlen", "32", "--probes", "8", "--json"]) == 1

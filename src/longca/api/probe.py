@@ -14,7 +14,7 @@ from longca.api.takes import takes
 from longca.bench.plan.request import Number
 from longca.errors import BadInput
 from longca.kernels.block_selection import Heads
-from longca.masks import Mask
+from longca.masks import Mask, own_params
 from longca.probe.probe import Probed, probe_model, probe_ranks
 from longca.probe.words import sentences, table_rows
 from longca.results.shown import Part, Shown
@@ -36,7 +36,7 @@ class ProbeRequest:
     vocab: int = 64  # ids are smaller than this
     probes: int = 48  # tokens to change
     seed: int = 0
-    params: Mapping[str, Number] | None = None
+    params: Mapping[str, Number] | None = None  # of the masks that have them
     documents: Any = None  # lengths, or a file with them; six short ones by default
     png: str | Path | None = None
 
@@ -107,7 +107,7 @@ def _tiny_model(text: str, masks: Sequence[Mask], vocab: int) -> Any:
 
     _, name, attention = (*text.split(":", 2), "sdpa")[:3]
     documents = masks[0].documents or (masks[0].seqlen_q,)
-    window = masks[0].params.get("w")
+    window = next((mask.params["w"] for mask in masks if "w" in mask.params), None)
     return tiny_model(name, attention, documents, len(masks), vocab, None if window is None else int(window) + 1)
 
 
@@ -115,18 +115,24 @@ def _masks(request: ProbeRequest) -> list[Mask]:
     given = list(request.mask) if isinstance(request.mask, Sequence) and not isinstance(request.mask, str) else [request.mask]
     sizes = [mask.seqlen_q for mask in given if isinstance(mask, Mask)]
     seqlen = parse_size(str(request.seqlen or (sizes[0] if sizes else SEQLEN)))
-    built = [mask if isinstance(mask, Mask) else _built(str(mask), seqlen, request) for mask in given]
+    params, names = dict(request.params or {}), [str(mask) for mask in given if not isinstance(mask, Mask)]
+    known = {key for name in names for key in own_params(name, params)}
+
+    def build(name: str) -> Mask:
+        return _built(name, seqlen, request, own_params(name, params) | {key: params[key] for key in params if key not in known})
+
+    built = [mask if isinstance(mask, Mask) else build(str(mask)) for mask in given]
     return built * request.layers if len(built) == 1 else built
 
 
-def _built(name: str, seqlen: int, request: ProbeRequest, documents: Any = None) -> Mask:
+def _built(name: str, seqlen: int, request: ProbeRequest, params: Mapping[str, Number], documents: Any = None) -> Mask:
     given = request.documents if documents is None else documents
     drawing = {"seed": request.seed, "documents": given, "distribution": None, "packing": None}
-    mask = build_mask(name, seqlen, Heads(1, 1, 64), request.params or {}, **drawing)
+    mask = build_mask(name, seqlen, Heads(1, 1, 64), params, **drawing)
     if not isinstance(mask, Mask):
         raise BadInput(f"{name} is a block pattern, which a model selects itself; probe takes masks of bands.")
     if given is None and mask.documents and len(mask.documents) == 1:  # the usual documents are longer than a probe
-        return _built(name, seqlen, request, short_documents(seqlen, request.seed))
+        return _built(name, seqlen, request, params, short_documents(seqlen, request.seed))
     return mask
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -20,6 +21,7 @@ from longca.api.kernels import Asked, asked
 from longca.api.masks import NamedMasks, name_masks
 from longca.api.request import DEVICES, SHAPES, refuse_no_seconds
 from longca.api.takes import takes
+from longca.bench.check.sampled_rows import ALL_ROWS, sample_rows
 from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
@@ -27,13 +29,13 @@ from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, equal_masks, plan
+from longca.bench.plan.cells import Planned, equal_masks, mask_of, plan
 from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 from longca.kernels.base import Case
 from longca.masks import Mask
 from longca.processes import host_memory
@@ -135,7 +137,17 @@ class VerifyPlan:
     def notes(self) -> list[str]:
         suite = self.level.suite
         cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
-        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned))]
+        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned)), *self._compared_rows]
+
+    @property
+    def _compared_rows(self) -> list[str]:
+        """How many rows are compared of each length of which not all are."""
+        long = {entry.cell.problem.every_pass for entry in self.planned if entry.cell.problem.seqlen > ALL_ROWS}
+        counts = defaultdict[int, list[int]](list)
+        for problem in long if self.request.rows == "sampled" else ():
+            if not problem.is_pattern:  # which may take long to make
+                counts[problem.seqlen].append(len(sample_rows(mask_of(problem), problem.seed).rows))
+        return [f"of {length} rows {max(own)} at most are compared; --rows all compares all" for length, own in sorted(counts.items())]
 
     def check(
         self,
@@ -150,7 +162,8 @@ class VerifyPlan:
 
         def dump(cell: Cell, finding: Finding) -> None:
             if self.request.dump is not None and not cell.problem.is_pattern:
-                dumped.append(dump_failure(Path(self.request.dump), cell, level.catalogue.entries[cell.kernel].plugin, finding))
+                plugin, every = level.catalogue.entries[cell.kernel].plugin, self.request.rows == "all"
+                dumped.append(dump_failure(Path(self.request.dump), cell, plugin, finding, every))
 
         def workers(cache: Path) -> Workers:
             settings = WorkerJob(timed=False, repeats=self.request.repeat, all_rows=self.request.rows == "all")
@@ -211,6 +224,8 @@ def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None,
         for name in suite.masks
     ]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
+    if request.dump is not None:
+        Path(request.dump).mkdir(parents=True, exist_ok=True)  # where it cannot be, this is said before anything is checked
     return VerifyPlan(level, planned, labels, named, request)
 
 
@@ -234,8 +249,8 @@ def _suite(request: VerifyRequest, device: str) -> Suite:
     return suite
 
 
-def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding) -> Path:
-    """Writes the tensors of a cell, and a script that calls its kernel; returns the folder."""
+def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding, every: bool) -> Path:
+    """Writes the tensors of a cell, of the rows that were compared, and a script that calls its kernel; returns the folder."""
     from longca.bench.check.example import dump
 
     problem = cell.problem
@@ -243,7 +258,8 @@ def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding)
     own = folder / ODD.sub("-", "-".join(map(str, parts)))
     mask = problem.build_mask()
     assert isinstance(mask, Mask)
-    dump(own, mask, cell.case(mask), problem.seed, finding.kernel, plugin, f"{finding}: {finding.reason}")
+    is_object = plugin is None and discovery.is_lent(registry.get(cell.kernel))
+    dump(own, mask, cell.case(mask), problem.seed, finding.kernel, plugin, f"{finding}: {finding.reason}", is_object, every)
     return own
 
 

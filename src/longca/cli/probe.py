@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probes", type=int, default=48, metavar="N", help="how many tokens to change (default 48)")
     parser.add_argument("--png", metavar="FILE", help="draw what is allowed, what is seen, and the difference")
     add_seed(parser, "the seed of ids, lengths and parameters (default 0)")
-    add_set(parser, "a parameter of the mask, such as w=32")
+    add_set(parser, "a parameter of the masks that have it, such as w=32")
     add_json(parser)
 
 

@@ -122,8 +122,9 @@ def _verify_kernels(args: argparse.Namespace) -> int:
     if not args.json:
         write_over("")
         show_parts(done.parts())
+    if left := plan.total - len(done.findings):
+        print(f"longca: stopped; {left} of {plan.total} cases were not checked.", file=sys.stderr)
     if done.stopped:
-        print(f"longca: stopped; {plan.total - len(done.findings)} of {plan.total} cases were not checked.", file=sys.stderr)
         return INTERRUPTED
     if done.unchecked and not done.failed:
         raise Unavailable(done.unchecked)

@@ -6,8 +6,10 @@ import hashlib
 import json
 import logging
 import socket
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ CACHE_BYTES = 1 << 30  # of plans and their prepared kernels that a group holds 
 DEPTH = 12  # levels of objects in which tensors of prepared kernels are looked for
 BYTES = "bytes"  # a field of messages, beside the facts
 MESSAGE_BYTES = 2048
+PATIENCE_S = 30.0  # after which a rank says that it waits for others to make the same call
 
 
 class Group:
@@ -50,7 +53,8 @@ class Group:
         if dist.get_rank(members) < 0:
             raise BadInput("this rank is no member of the group; make the Group on its members alone.")
         self.comm = TorchComm(members, _device(members, kind, device))
-        self.host = self.comm.on_host()
+        host = self.comm.on_host()  # not the ranks' own gloo, where a message would meet the attention of a rank that does something else
+        self.host = TorchComm(members) if host is self.comm else host
         self.rank, self.size, self.device = self.comm.rank, self.comm.size, self.comm.device
         self._open = True
         if ranks_per_node is None:
@@ -84,8 +88,9 @@ class Group:
 
         `heads` are the query and KV heads of this rank's layers, after tensor parallelism; `head_dim` is the size of a head, or (that of q
         and k, that of v). `layers` says how many layers each mask has, for the balance of work between ranks. The defaults: method magi
-        for documents or several masks, ring_allgather for block patterns, usp for the rest; a grid that keeps the exchange of heads inside
-        a node; the kernel that `longca.attention` chooses. `options` are those of the method (`longca ls cp`). Nothing is sent.
+        for documents, several masks and masks that show less than causal, ring_allgather for block patterns, usp for the rest; a grid that
+        keeps the exchange of heads inside a node; the kernel that `longca.attention` chooses. `options` are those of the method
+        (`longca ls cp`). Nothing is sent.
         """
         given: dict[str, Any] = dict(method=method, grid=grid, kernel=kernel, options=options, layers=layers, deterministic=deterministic)
         return self.use(self.planner.plan(mask, heads, head_dim, **given))
@@ -97,7 +102,7 @@ class Group:
             raise BadInput(f"the plan is for rank {plan.rank} of {plan.ranks}, and this is rank {self.rank} of {self.size}; plan here.")
         known = self._plans.pop(plan.digest, plan)
         if plan.has_sharded:  # in another process: what it knows of the batch is newer
-            known.has_sharded, known.labelled = True, plan.labelled
+            known.has_sharded, known.labelled, known.given = True, plan.labelled, plan.given
         known.group = self
         known.held_bytes = known.held_bytes or tensor_bytes((known.shards, [_arrays(mask) for mask in known.masks.values()]), DEPTH)
         self._plans[plan.digest] = known
@@ -147,19 +152,36 @@ class Group:
     def agree(self, facts: Mapping[str, str]) -> None:
         """Raises BadInput on all ranks where one has other facts than the first."""
         grown = self._grown[1] if self._grown else 0
-        answers = [json.loads(text) for text in self.exchange(json.dumps({**facts, BYTES: grown}))]
+        with self._patient(facts):
+            answers = [json.loads(text) for text in self.exchange(json.dumps({**facts, BYTES: grown}))]
         for rank, answer in enumerate(answers):
             for name in facts:
                 if answer.get(name) != answers[0].get(name):
                     here, there = answers[0].get(name), answer.get(name)
                     raise BadInput(
                         f"the ranks of a plan call different attentions: {name} is {there} on rank {rank} and {here} on rank 0; "
-                        "make the same plan and the same calls on all ranks."
+                        "give all ranks the same whole batch, and make the same plan and calls."
                     )
         if self._grown:
             self._grown[0].held_bytes += max(answer[BYTES] for answer in answers)
             self._grown = None
             self._forget()
+
+    @contextmanager
+    def _patient(self, facts: Mapping[str, str]) -> Iterator[None]:
+        """Logs what this rank calls where the others do not come for long."""
+        told = "; ".join(f"{name} is {fact}" for name, fact in facts.items() if fact)
+        text = (
+            f"rank {self.rank} has waited {PATIENCE_S:g} s for all ranks to call this attention for the first time: {told}. Ranks that go "
+            "on with one that they called before wait for this rank: give all ranks the same whole batch, and make the same plan and calls."
+        )
+        timer = threading.Timer(PATIENCE_S, log.warning, (text,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         """Ends the group's communicators, and lets go of all plans and of what was prepared for them. All ranks do so; a second call does

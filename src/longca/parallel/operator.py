@@ -1,4 +1,5 @@
-"""The attention of a plan as operators that torch.compile knows, like those of `kernels/operator.py`: the plan goes by its handle.
+"""The attention and the sums of a plan as operators that torch.compile knows, like those of `kernels/operator.py`: the plan goes by its
+handle.
 
 A compiled graph keeps tensors whose shapes it knows: q, k, v, out and lse of this rank's tokens. So methods that split heads exchange
 these once more before their backward.
@@ -16,6 +17,7 @@ from longca.kernels import registry as kernels
 from longca.kernels.functional import checked_sinks, lse_dtype, no_autocast
 from longca.kernels.inputs import in_layout
 from longca.masks.handle import mask_of
+from longca.parallel.differentiable import summed_over_ranks
 from longca.parallel.primitives.program import Program, whole_heads
 
 if TYPE_CHECKING:
@@ -34,14 +36,38 @@ def compiled_attention(
     return out, lse
 
 
+def compiled_sum(plan: Plan, x: torch.Tensor, gradient: int) -> torch.Tensor:
+    """Returns the sum of all ranks' numbers, as `differentiable.summed_over_ranks` does."""
+    return _sum(x, plan.handle, gradient)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("longca::parallel_sum", mutates_args=())
+def _sum(x: torch.Tensor, plan: int, gradient: int) -> torch.Tensor:
+    return summed_over_ranks(x, _plan(plan).own_group().comm, gradient)
+
+
+@_sum.register_fake
+def _(x: torch.Tensor, *_: Any) -> torch.Tensor:
+    return x.new_empty(())
+
+
+_sum.register_autograd(
+    lambda ctx, total: (total * ctx.gradient, None, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "gradient", inputs[2])
+)
+
+
+def _plan(handle: int) -> Plan:
+    try:
+        return cast("Plan", mask_of(handle))
+    except KeyError:
+        raise BadInput("a plan was dropped before its backward ran; hold on to it.") from None
+
+
 def _program(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, handle: int, name: str, entries: int, scale: float,
     softcap: float, backward: bool,
 ) -> tuple[Program, Any]:  # fmt: skip
-    try:
-        plan = cast("Plan", mask_of(handle))
-    except KeyError:
-        raise BadInput("a plan was dropped before its backward ran; hold on to it.") from None
+    plan = _plan(handle)
     program = plan.program(name, plan.case_of(q, k, v, entries, scale, softcap, sinks is not None, backward), compiled=True)
     return program, kernels.choices(plan.kernel)[0].layout
 

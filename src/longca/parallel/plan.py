@@ -17,7 +17,7 @@ from longca.masks import AnyMask
 from longca.masks.handle import Handled
 from longca.parallel import batch, registry
 from longca.parallel.batch import IGNORED, Batch
-from longca.parallel.differentiable import gathered, through
+from longca.parallel.differentiable import gathered, summed_over_ranks, through
 from longca.parallel.grid import Grid
 from longca.parallel.method import make_plan
 from longca.parallel.ranges import Shards, count, tokens
@@ -44,6 +44,7 @@ class Plan(Handled):
     digest: str  # of everything above, but for the rank
     has_sharded: bool = False  # attention of a plan that sharded nothing would get another plan's tokens
     labelled: int | None = None  # labels of all ranks in the batch that was sharded last
+    given: str = ""  # tells apart the batches that ranks sharded last: those of a group are given the same one
     held_bytes: int = 0  # by masks, shards and prepared kernels, on the rank that holds the most; the same number on all ranks
     group: Group | None = None
     _programs: dict[tuple[str, Case, bool], Program] = field(default_factory=dict)
@@ -98,6 +99,7 @@ class Plan(Handled):
         if isinstance(given, Batch):
             raise BadInput("this batch is sharded already; shard a batch once, before the model.")
         documents = next((mask.documents for mask in self.masks.values() if mask.documents), None)
+        self.given = batch.check_sum(given)
         whole = batch.with_shifted_labels(given, documents, self.seqlen, axis, ignore_index)
         own = Batch({name: batch.cut(x, self.rows, self.seqlen, axis, f"batch[{name!r}]", self.digest) for name, x in whole.items()})
         if batch.SHIFTED in whole:
@@ -110,7 +112,7 @@ class Plan(Handled):
         that every rank computes from the result counts once where gradients are averaged over ranks, as FSDP and DDP do)."""
         batch.refuse_other(x, self.digest)
         axis = batch.token_axis(x, self.tokens, axis, "the tensor", "this rank's")
-        return gathered(x.movedim(axis, 0), self.shards, self._own_group().comm).movedim(0, axis)
+        return gathered(x.movedim(axis, 0), self.shards, self.own_group().comm).movedim(0, axis)
 
     def mean(
         self,
@@ -123,23 +125,33 @@ class Plan(Handled):
     ) -> torch.Tensor:
         """Returns the mean loss over the labelled tokens of all ranks, the same on every rank, from a loss per token of this rank.
 
-        `labels` are the `shift_labels` of this rank; without them, those that this plan sharded last count. Losses of tokens without a
-        label count as 0. `total` is the number to divide by, such as the labels of several batches. `averaged`: gradients of weights are
-        averaged over ranks afterwards, as FSDP and DDP do; False: they are summed.
+        `labels` are the `shift_labels` of this rank: losses of tokens without a label do not count. Without `labels` these must be 0, as
+        those of cross_entropy are, and the labels that this plan sharded last are counted. `total` is the number to divide by, such as the
+        labels of several batches. `averaged`: gradients of weights are averaged over ranks afterwards, as FSDP and DDP do; False: they are
+        summed.
         """
-        batch.token_axis(token_losses, self.tokens, None, "token_losses", "this rank's")
-        comm = self._own_group().comm
+        checked = not torch.compiler.is_compiling()  # which knows neither the plan of a tensor nor how many tokens a rank has
+        if checked:
+            batch.token_axis(token_losses, self.tokens, None, "token_losses", "this rank's")
         if labels is None:
             total = self.labelled if total is None else total
         else:
-            batch.refuse_other(labels, self.digest)
+            if checked:
+                batch.refuse_other(labels, self.digest)
             if labels.shape != token_losses.shape:
                 raise BadInput(f"there are losses {list(token_losses.shape)} and labels {list(labels.shape)}; give one loss per token.")
             token_losses = token_losses.masked_fill(labels == ignore_index, 0)
-            total = batch.count_labels(labels, ignore_index, comm) if total is None else total
+            total = batch.count_labels(labels, ignore_index, self._summed) if total is None else total
         if total is None:
             raise BadInput("this plan has sharded no labels; give labels=, or shard them with the batch.")
-        return batch.mean_of(token_losses, total, averaged, comm)
+        return batch.mean_of(token_losses, total, self.ranks if averaged else 1, self._summed)
+
+    def _summed(self, number: torch.Tensor, gradient: int) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            from longca.parallel.operator import compiled_sum
+
+            return compiled_sum(self, number, gradient)
+        return summed_over_ranks(number, self.own_group().comm, gradient)
 
     # -- attention ----------------------------------------------------------------------------------------------------------------
 
@@ -203,7 +215,7 @@ class Plan(Handled):
         """
         entries = max(1, batch)
         shapes = [(self.heads[side] * entries, self.head_dim[part]) for side, part in ((0, 0), (1, 0), (1, 1))]
-        q, k, v = (torch.empty(1, dtype=dtype, device=self._own_group().device).expand(self.tokens, *shape) for shape in shapes)
+        q, k, v = (torch.empty(1, dtype=dtype, device=self.own_group().device).expand(self.tokens, *shape) for shape in shapes)
         case = self.case_of(q, k, v, batch, scale, softcap, sinks, backward)
         for name in self.masks:
             self._prepared(name, case, compiled)
@@ -228,7 +240,7 @@ class Plan(Handled):
         """Returns this rank's program under a mask. All ranks make it at their first call, and compare first what they call. A `compiled`
         call needs a kernel whose backward is a function."""
         name = self._named(name)
-        self._own_group()
+        self.own_group()
         if not self.has_sharded:
             raise BadInput(
                 "this plan has sharded nothing, so these tokens are another plan's, or all; shard the batch with the plan whose "
@@ -237,7 +249,7 @@ class Plan(Handled):
         return self._prepared(name, case, compiled)
 
     def _prepared(self, name: str, case: Case, compiled: bool) -> Program:
-        key, group = (name, case, compiled), self._own_group()
+        key, group = (name, case, compiled), self.own_group()
         if key not in self._programs:
             group.agree(self._facts(name, case))
             method = registry.get(self.method)
@@ -252,6 +264,7 @@ class Plan(Handled):
         return {
             "the mask": f"{name!r} {self.masks[name].digest[:12]}",
             "the plan": f"{self.summary} ({self.digest})",
+            "the sum of the batch": self.given,
             "the pass": "forward and backward" if case.backward else "forward alone",
             "dtype": case.dtype,
             "the number of heads": f"{case.heads_q}:{case.heads_kv}",
@@ -265,7 +278,7 @@ class Plan(Handled):
             raise BadInput(f"the plan has no mask {name!r}; name one of {', '.join(map(repr, self.masks))}.")
         return next(iter(self.masks))
 
-    def _own_group(self) -> Group:
+    def own_group(self) -> Group:
         if self.group is None:
             raise BadInput("this plan belongs to no group, or its group is closed; give it to Group.use first.")
         return self.group

@@ -65,10 +65,11 @@ class Planner:
 
 
 def default_method(masks: Mapping[str, AnyMask]) -> str:
-    """Returns the method for masks where none is named: casts follow documents and windows, rings suit masks that show most pairs."""
+    """Returns the method for masks where none is named: casts follow documents and windows, rings suit the rest."""
     if any(isinstance(mask, BlockMask) for mask in masks.values()):
         return "ring_allgather"
-    return "magi" if len(masks) > 1 or any(len(mask.documents or ()) > 1 for mask in masks.values()) else "usp"
+    is_local = any(len(mask.documents or ()) > 1 or 2 * mask.area < mask.seqlen_q * mask.seqlen_k for mask in masks.values())
+    return "magi" if len(masks) > 1 or is_local else "usp"
 
 
 def _checked(given: Any) -> dict[str, AnyMask]:

@@ -13,6 +13,7 @@ from longca.masks import Mask
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+MOST_LAYERS = 4  # of which each is suspected alone
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ def reach(layers: Sequence[Bools]) -> Bools:
     return reduce(above, layers, own)
 
 
+def through(layers: Sequence[Bools]) -> Bools:
+    """[i, j]: whether the output of i depends on token j by one hop in each layer; so it does also without residual connections."""
+    return reduce(lambda below, layer: layer.astype(np.float32) @ below.astype(np.float32) > 0, layers)
+
+
 def direct(layers: Sequence[Bools]) -> Bools:
     """[i, j]: whether some layer shows token j to i."""
     shown: Bools = np.any(np.stack(layers), axis=0)
@@ -63,6 +69,14 @@ def probed_tokens(masks: Sequence[Mask], owner: Ints, most: int) -> list[int]:
         chosen = [chosen[place] for place in np.linspace(0, len(chosen) - 1, most * 2 // 3).astype(int)]
     spread = np.linspace(0, seqlen - 1, most).astype(int).tolist()
     return sorted(list(dict.fromkeys([*chosen, *spread]))[:most])
+
+
+def mistakes_of_one_layer(setting: Setting) -> Iterator[tuple[str, list[Bools]]]:
+    """The same mistakes in one layer alone, of a model with several."""
+    layers = list(setting.layers)
+    for name, wrong in mistakes(setting) if 1 < len(layers) <= MOST_LAYERS else ():
+        for number in range(len(layers)):
+            yield f"in layer {number} alone, {name}", [*layers[:number], wrong[number], *layers[number + 1 :]]
 
 
 def mistakes(setting: Setting) -> Iterator[tuple[str, list[Bools]]]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from longca.probe.expected import Bools, Ints, Setting, direct, mistakes, reach
+from longca.probe.expected import Bools, Ints, Setting, direct, mistakes, mistakes_of_one_layer, reach, through
 from longca.probe.losses import EXPECTED, loss_mistakes
 from longca.probe.reading import Floats, Reading
 
 FP32_LOSS = 2.0**-17  # frameworks compute a loss in fp32 also where outputs are fp64
+FAR = 1e4  # times nothing, from which on what several layers make of a token is expected to show
 SURE = 16  # times the largest change that rounding explains
 LEAK, BLIND, RANKS, POSITIONS, LOSS, SINKS = "leak", "blind", "ranks", "positions", "loss", "sinks"
 
@@ -33,19 +34,29 @@ class Finding:
 
 @dataclass(frozen=True)
 class Seen:
-    """Of some pairs of a row and a token, the certain ones: `yes` depends on it, `no` does not."""
+    """Of some pairs of a row and a token, how much the row depends on it, and the certain ones: `yes` depends on it, `no` does not."""
 
     rows: Ints
     tokens: Ints
+    size: Floats
+    floor: float  # up to here a size is nothing
     yes: Bools
     no: Bools
+
+    def required(self, layers: Sequence[Bools]) -> Bools:
+        """The pairs that must not be `no`: those that some layer shows, and those that are reached by a hop in each layer, where such a
+        product of dependences is well above nothing."""
+        cut = np.ix_(self.rows, self.tokens)
+        shown = direct(layers)[cut]
+        usual = float(np.median(self.size[shown & self.yes])) if (shown & self.yes).any() else 0.0
+        return shown | through(layers)[cut] if usual ** len(layers) > FAR * self.floor else shown
 
 
 def forward_pairs(reading: Reading, probes: Sequence[int]) -> Seen:
     """What changed outputs show."""
     floor = max(reading.noise * 4, reading.epsilon * 4)
     change = reading.change
-    return Seen(reading.tokens, np.array(probes), ~(change <= SURE * floor), change <= floor)
+    return Seen(reading.tokens, np.array(probes), change, floor, ~(change <= SURE * floor), change <= floor)
 
 
 def backward_pairs(reading: Reading, rows: Sequence[int]) -> Seen | None:
@@ -53,15 +64,15 @@ def backward_pairs(reading: Reading, rows: Sequence[int]) -> Seen | None:
     if reading.gradient is None:
         return None
     floor = reading.epsilon**2
-    return Seen(np.array(rows), reading.tokens, ~(reading.gradient <= reading.epsilon), reading.gradient <= floor)
+    size = reading.gradient
+    return Seen(np.array(rows), reading.tokens, size, floor, ~(size <= reading.epsilon), size <= floor)
 
 
 def visibility(setting: Setting, seen: Seen, backward: bool) -> list[Finding]:
     """Leaks (a row depends on a token that it must not see) and blindness (it does not depend on one that some layer shows it)."""
     cut = np.ix_(seen.rows, seen.tokens)
-    allowed, shown = reach(setting.layers)[cut], direct(setting.layers)[cut]
     findings = []
-    for kind, wrong in ((LEAK, seen.yes & ~allowed), (BLIND, seen.no & shown)):
+    for kind, wrong in ((LEAK, seen.yes & ~reach(setting.layers)[cut]), (BLIND, seen.no & seen.required(setting.layers))):
         if wrong.any():
             pairs = [(int(seen.rows[row]), int(seen.tokens[token])) for row, token in np.argwhere(wrong)]
             findings.append(Finding(kind, setting.ranks, tuple(pairs), tuple(causes(setting, seen)), backward))
@@ -69,14 +80,15 @@ def visibility(setting: Setting, seen: Seen, backward: bool) -> list[Finding]:
 
 
 def causes(setting: Setting, seen: Seen) -> list[str]:
-    """The mistakes that explain every certain pair."""
+    """The mistakes that explain every certain pair, those of all layers before those of one."""
     cut = np.ix_(seen.rows, seen.tokens)
-    named = []
-    for name, layers in mistakes(setting):
-        allowed, shown = reach(layers)[cut], direct(layers)[cut]
-        if not (seen.yes & ~allowed).any() and not (seen.no & shown).any():
-            named.append(name)
-    return list(dict.fromkeys(named))
+    for suspected in (mistakes(setting), mistakes_of_one_layer(setting)):
+        named = [
+            name for name, layers in suspected if not (seen.yes & ~reach(layers)[cut]).any() and not (seen.no & seen.required(layers)).any()
+        ]
+        if named:
+            return list(dict.fromkeys(named))
+    return []
 
 
 def rank_difference(setting: Setting, alone: Reading, together: Reading) -> list[Finding]:
