@@ -88,10 +88,7 @@ def test_a_mask_itself_can_be_explained() -> None:
     ("given", "message"),
     [
         ({"device": "TPU"}, "unknown device 'TPU'"),
-        ({"device": 3}, "unknown device '3'"),
         ({"softcap": -1.0}, "softcap must be a positive number, or 0 for none, not -1"),
-        ({"softcap": "x"}, "softcap must be a positive number, or 0 for none, not x"),
-        ({"dtype": 16}, "unknown dtype '16'"),
         ({"dtype": "fp8"}, "unknown dtype 'fp8'"),
         ({"heads": 3.5}, "'3.5' is not understood; write heads such as 64:8."),
         ({"seqlen": None}, "give a length beside the mask causal"),
@@ -171,11 +168,6 @@ def test_kernels_that_fail_when_they_are_tuned_need_no_trial_later(monkeypatch: 
     told = longca.tune("causal_document", 128, heads="2:1", head_dim=16, device="cpu", budget=0.01, progress=False).explanation
     assert told.choice is not None
     assert (told.choice.source, told.choice.by_pass) == ("records", {"fwd": "sdpa:flash", "bwd": "sdpa:flash"})
-
-
-def test_tune_measures_here_only() -> None:
-    with pytest.raises(longca.BadInput, match="tune measures on this machine, so device is cpu or cuda, not H200"):
-        longca.tune("causal", 128, device="H200")
 
 
 @pytest.mark.usefixtures("in_process")

@@ -128,7 +128,7 @@ def test_the_choice_follows_the_clock_pass_by_pass(forward: str, backward: str, 
     others = [label for label in ON_CPU if label != backward]
     asked = chooser.contest(masks.build("share_question", 79), CASE)
     lead = f"trial: {backward} takes 0.5 ms, 2.0 times as fast as "
-    assert words.why(asked, choice, "bwd") in [lead + other for other in others]
+    assert words.why(asked, choice, "bwd", choice.backward) in [lead + other for other in others]
     assert [option.ms for option in choice.options["fwd"]] == pytest.approx([0.5, 1.0, 1.0])
     time.calls.clear()
     mask, given = masks.build("share_question", 80, seed=3), [x.requires_grad_() for x in make(replace(CASE, seqlen_q=80, seqlen_k=80))[:3]]

@@ -224,6 +224,7 @@ def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:
         (["--passes", "fwd,bwd"], "a timeline is of one method"),
         (["--methods", "usp", "--best"], "of which --best makes several"),
         (["--ranks", "0,8"], "--ranks must be numbers of ranks from 0 to 7"),
+        (["--timeline", "t.txt"], "--timeline writes a PNG file, so its name must end in .png, not 't.txt'."),
     ],
 )
 def test_timelines_are_refused_before_anything_is_simulated(

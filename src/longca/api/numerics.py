@@ -70,10 +70,7 @@ def numerics(request: NumericsRequest) -> Numerics:
 
     >>> longca.numerics("torch:chunked", "causal", "256,512", methods="ring_p2p", ranks="2,4")
     """
-    device = request.device or devices.kind()
-    if device not in MOST_TOKENS:
-        raise unknown("device", device, list(MOST_TOKENS))
-    devices.require(device)
+    device = devices.require(request.device)
     lengths = _lengths(request, device)
     dtypes = texts("dtypes", request.dtypes)
     for dtype in dtypes:

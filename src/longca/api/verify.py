@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -14,22 +13,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import to_builtins
-from msgspec.structs import asdict
 
-from longca import devices, lengths
+from longca import devices
 from longca.api.kernels import Asked, asked
 from longca.api.masks import NamedMasks, name_masks
-from longca.api.request import DEVICES, SHAPES, refuse_no_seconds
+from longca.api.request import SHAPES, refuse_no_seconds, usable_device
 from longca.api.takes import takes
-from longca.bench.check.sampled_rows import ALL_ROWS, sample_rows
-from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
+from longca.bench.one_device import words
 from longca.bench.one_device.level import OneDevice
 from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, equal_masks, mask_of, plan
+from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite
@@ -41,7 +38,7 @@ from longca.masks import Mask
 from longca.processes import host_memory
 from longca.results.problem import TENSORS
 from longca.results.shown import Part, Shown
-from longca.text import format_extras, parse_dims, parse_heads, parse_size, say, write_over
+from longca.text import parse_dims, parse_heads, parse_size, say, write_over
 
 ROWS = ("sampled", "all")
 ODD = re.compile(r"[^\w.-]+")
@@ -103,8 +100,7 @@ class Verification(Shown):
         return [_row(finding) for finding in self.findings]
 
     def parts(self) -> list[Part]:
-        scripts = [f"wrote {folder}: `python reproduce.py` there calls the kernel on the same tensors." for folder in self.dumped]
-        return [*words.verification(self.findings), *scripts]
+        return [*words.verification(self.findings), *map(words.dumped, self.dumped)]
 
 
 def _row(finding: Finding) -> dict[str, Any]:
@@ -128,26 +124,11 @@ class VerifyPlan:
     @property
     def title(self) -> str:
         """The device, the shapes and the seed."""
-        suite = self.level.suite
-        heads, dims, dtypes = (", ".join(map(str, values)) for values in (suite.heads, suite.head_dims, suite.dtypes))
-        extras = "".join(f", {extra}" for extra in format_extras(asdict(suite)))
-        return f"{devices.model(self.level.device)}, {heads} heads of {dims}, {dtypes}{extras}, seed {suite.seed_list[0]}"
+        return words.title(self.level.suite, self.level.device)
 
     @property
     def notes(self) -> list[str]:
-        suite = self.level.suite
-        cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
-        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned)), *self._compared_rows]
-
-    @property
-    def _compared_rows(self) -> list[str]:
-        """How many rows are compared of each length of which not all are."""
-        long = {entry.cell.problem.every_pass for entry in self.planned if entry.cell.problem.seqlen > ALL_ROWS}
-        counts = defaultdict[int, list[int]](list)
-        for problem in long if self.request.rows == "sampled" else ():
-            if not problem.is_pattern:  # which may take long to make
-                counts[problem.seqlen].append(len(sample_rows(mask_of(problem), problem.seed).rows))
-        return [f"of {length} rows {max(own)} at most are compared; --rows all compares all" for length, own in sorted(counts.items())]
+        return words.notes(self.level.suite, self.planned, sampled=self.request.rows == "sampled")
 
     def check(
         self,
@@ -201,12 +182,7 @@ def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None,
     named = name_masks(QUICK if request.quick and request.masks == "all" else request.masks, request.seqlens, folder)
     seqlens = seqlen if named.seqlens is None else named.seqlens
     request = replace(request, masks=named.masks, seqlens=seqlens, plugins=[*given.files, *request.plugin_files])
-    device = request.device or devices.kind()
-    if device not in DEVICES:
-        raise unknown("device", str(device), list(DEVICES))
-    devices.require(device)
-    if device == "cuda":
-        compiled_code.keep_on_disk()
+    device = usable_device(request.device)
     suite = _suite(request, device)
     files, labels = request.plugin_files, given.labels
     usual = [] if files else registry.available_labels(device)

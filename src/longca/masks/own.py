@@ -119,11 +119,12 @@ def files() -> dict[str, list[str]]:
 
 
 def mentioned_in(path: str | Path) -> bool:
-    """Returns whether a Python file may define masks: it uses `longca.mask`, under any name of the module. It is read, not imported."""
+    """Returns whether a Python file may define masks: it uses `longca.mask`, under any name of the module, or cannot be parsed, which
+    importing it will tell. It is read, not imported."""
     try:
         tree = ast.parse(Path(path).read_text("utf-8"))
-    except (OSError, SyntaxError, ValueError, RecursionError):  # importing it will tell
-        return False
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        return not isinstance(error, OSError)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "mask" and isinstance(node.value, ast.Name) and node.value.id != "self":
             return True  # `self.mask` is what classes of kernels keep
