@@ -12,6 +12,7 @@ import longca
 from longca import masks
 from longca.cli import main
 from longca.kernels import registry
+from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
 from longca.kernels.choice import _trial, chooser, records
 from longca.results.reading import read
@@ -156,6 +157,17 @@ def test_what_was_tuned_decides_for_its_class_and_is_an_ordinary_journal(capsys:
         assert times[pass_][label] <= 1.011 * min(times[pass_].values())  # rounded ratios; of equal ones one may have less workspace
     answer = longca.recommend("causal_document", 128, results=str(records.tuned_folder()), heads="2:1", head_dim=16, dtype="fp32")
     assert min(times["fwd"], key=times["fwd"].__getitem__) in repr(answer)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_kernels_that_fail_when_they_are_tuned_need_no_trial_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise longca.Refused("no engine for this.")
+
+    monkeypatch.setattr(torch_attention.TorchKernel, "prepare", refuse)
+    told = longca.tune("causal_document", 128, heads="2:1", head_dim=16, device="cpu", budget=0.01, progress=False).explanation
+    assert told.choice is not None
+    assert (told.choice.source, told.choice.by_pass) == ("records", {"fwd": "sdpa:flash", "bwd": "sdpa:flash"})
 
 
 @pytest.mark.usefixtures("in_process")

@@ -227,10 +227,11 @@ def test_what_a_mask_of_ones_own_may_be() -> None:
         (lambda seqlen, w: None, "odd", "the argument 'w' of the mask 'odd' needs a number as default"),
         (lambda seqlen, w="a": None, "odd", "needs a number as default"),
         (lambda seqlen: None, "causal", "cannot be called 'causal', which is a name of LongCA's"),
+        (lambda seqlen: None, 3, "a mask cannot be called 3"),
         (lambda seqlen: None, "a-b", "a mask cannot be called 'a-b'; a name is made of letters, digits and _"),
     ):
         with pytest.raises(BadInput, match=problem):
-            longca.mask(name=name)(function)
+            longca.mask(name=name)(function)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="takes its settings by name, such as name='odd'"):
         longca.mask("odd")  # type: ignore[call-overload]
     masks.load_plugin(PLUGIN)

@@ -90,7 +90,7 @@ def tune(request: TuneRequest) -> Tuned:
 
 def write_table(folder: Path) -> None:
     """Writes the table that `best` reads beside a journal, in one step."""
-    contents = msgspec.json.encode(table(read(folder)))
+    contents = msgspec.json.encode(table(read(folder), with_failed=True))
     with NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as file:
         file.write(contents)
     Path(file.name).replace(records.tuned_file())

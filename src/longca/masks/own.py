@@ -88,7 +88,7 @@ def _bands(result: Any, name: str, seqlen: int) -> Bands:
 
 def refuse_name(name: str) -> None:
     """Raises BadInput for a name that an expression could not hold, or that LongCA uses."""
-    if not name.isidentifier() or keyword.iskeyword(name):
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise BadInput(f"a mask cannot be called {name!r}; a name is made of letters, digits and _, as in Python.")
     if name in WORDS or name in PATTERNS or name in BLOCK_PATTERNS:
         raise BadInput(f"a mask of your own cannot be called {name!r}, which is a name of LongCA's; choose another name.")
