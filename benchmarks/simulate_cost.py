@@ -30,12 +30,15 @@ class Case(NamedTuple):
     gib: float = 4.0
 
 
-COMMON = "--cluster h100-ib --masks causal_document --passes fwd,bwd --json"
+COMMON = "--cluster h100-ib --masks causal_document --json"
 CASES = {
-    "all-96": Case("--gpus 96 --seqlen 768K --methods all", 10),
-    "magi-1024": Case("--gpus 1024 --seqlen 8M --methods magi", 60),
-    "usp-1024": Case("--gpus 1024 --seqlen 8M --methods usp", 60),
-    "ring_p2p-256": Case("--gpus 256 --seqlen 2M --methods ring_p2p", 60),
+    "best-64": Case("--gpus 64 --seqlen 128K --best --seeds 1", 5),
+    "best-64-packs": Case("--gpus 64 --seqlen 128K --best", 20),
+    "all-256": Case("--gpus 256 --per-gpu 8K --methods all --seeds 1 --passes fwd+bwd", 20),
+    "all-96": Case("--gpus 96 --seqlen 768K --methods all --seeds 1 --passes fwd,bwd", 10),
+    "magi-1024": Case("--gpus 1024 --seqlen 8M --methods magi --seeds 1 --passes fwd,bwd", 60),
+    "usp-1024": Case("--gpus 1024 --seqlen 8M --methods usp --seeds 1 --passes fwd,bwd", 60),
+    "ring_p2p-256": Case("--gpus 256 --seqlen 2M --methods ring_p2p --seeds 1 --passes fwd,bwd", 60),
 }
 
 
@@ -67,7 +70,7 @@ def measure(case: Case) -> Cost:
         process.returncode = os.waitstatus_to_exitcode(status)  # waited for here, not by subprocess
         output.seek(0)
         errors.seek(0)
-        results = sum('"status": "ok"' in line for line in output)
+        results = sum('"status":"ok"' in line for line in output)
         if not problem and (process.returncode or not results):
             problem = (errors.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1]
     return Cost(seconds, usage.ru_utime + usage.ru_stime, most / GIB, results, problem)

@@ -1,7 +1,7 @@
 """Tests for the repository of a kernel. Run `pytest test_my_kernel.py` next to my_kernel.py, on a CPU or a GPU.
 
 Each test runs the check of `longca verify` in this process. It compares out and gradients with fp64 on two data sets, and finds changed
-inputs, changed earlier outputs and memory that was never written. A failure names the first wrong token and the keys that it sees.
+inputs, changed earlier outputs and memory that was never written. A failure names the wrong tokens, and the mistake if it is a known one.
 """
 
 import pytest

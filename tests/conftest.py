@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from journals import Write, writer
 from longca.masks import own
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in `make test`: threads that share few cores wait for each other most of the time
+
 # the same examples in every run, so that a change is judged by itself; HYPOTHESIS_PROFILE=search looks for new ones
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow])

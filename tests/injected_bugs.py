@@ -107,6 +107,7 @@ DOCUMENTS = masks.causal_document(200, documents=[60, 71, 69])
 SHIFTED = masks.causal_document(200, documents=[61, 71, 68])
 SHARED = masks.share_question(200, documents=[40, 70, 90])
 FULL = masks.full(200)
+CAUSAL = torch.ones(200, 200, dtype=torch.bool).tril()
 
 
 def edges(visible: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -300,6 +301,25 @@ def with_all_keys(self, *given):
     return gradients
 
 
+def rows_by(tile: int) -> torch.Tensor:
+    """Of each row the first one of its tile."""
+    return (torch.arange(200) // tile * tile)[:, None]
+
+
+def mean_of_v(self, out, lse, q, k, v):
+    return torch.where(self.visible.any(1)[:, None, None], out, self.wide(v).mean(1).to(out.dtype)), lse
+
+
+def of_other_kv_heads(self, x_HLD):
+    """A tensor that `wide` has made, with the KV heads h % Hkv."""
+    return x_HLD[torch.arange(self.case.heads_q) % self.case.heads_kv * self.case.group]
+
+
+def dv_by_the_maximum(self, dout, *given):
+    dv = maximum_for_lse(self, dout, *given)[2]
+    return *Plain.backward(self, dout, *given)[:2], dv
+
+
 LATE = masks.Mask.of(120, 200, [(0, 120, 0, 0, 81, 1)])
 WHOLE_DOCUMENTS = masks.full_document(200, documents=[60, 71, 69])
 SMALL, LONG = masks.causal(257), masks.causal(1021)
@@ -336,6 +356,11 @@ FURTHER = {
     "strictly_causal": Bug("see", lambda self, seen: seen.tril(-1), "last key missing"),
     "p_in_fp16": Bug("p_times_v", lambda self, p, v: p.half().float() @ v, "P rounded to fp16"),
     "mask_ignored_in_backward": Bug("backward", with_all_keys, "mask ignored", DOCUMENTS),
+    "end_by_tile": Bug("see", lambda self, seen: torch.arange(200) <= rows_by(TILE), "end by tile", dtype="bf16"),
+    "start_by_tile": Bug("see", lambda self, seen: CAUSAL & (torch.arange(200) >= rows_by(32) - 24), "start by tile", WINDOW),
+    "mean_of_v": Bug("end_forward", mean_of_v, "mean of V", masks.Mask.of(200, 200, [(0, 150, 0, 0, 1, 1)]), "bf16"),
+    "v_of_other_heads": Bug("p_times_v", lambda self, p, v: p @ of_other_kv_heads(self, v), "KV head h % Hkv", heads="8:4"),
+    "dv_by_the_maximum": Bug("backward", dv_by_the_maximum, "lse in the backward"),
     "kv_head_modulo_6": Bug("head_of", lambda self, heads: heads % self.case.heads_kv, "KV head h % Hkv", heads="6:2"),
 }  # fmt: skip
 

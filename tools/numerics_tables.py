@@ -1,10 +1,11 @@
-"""The tables of errors against fp64, from results/cpu/numerics.jsonl."""
+"""The tables of errors against fp64 and of losses on ranks, from results/cpu/numerics.jsonl and loss_on_ranks.jsonl."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from functools import cache
+from statistics import mean
 from typing import Any
 
 from measured_tables import ROOT
@@ -55,4 +56,16 @@ def _worst(measured: list[Row], method: str, ranks: int) -> str:
     return f"{max(ratios):.2f} ({max(changed):.0%})" if found else "-"
 
 
-TABLES: dict[str, Callable[[], str]] = {"numerics-kernels": of_kernels, "numerics-methods": of_methods}
+def of_losses() -> str:
+    """How far the losses of each run are from those of the first one, at the same step."""
+    runs = [json.loads(line) for line in (ROOT / "results/cpu/loss_on_ranks.jsonl").read_text().splitlines()]
+    first = runs[0]["losses"]
+    table = []
+    for run in runs[1:]:
+        off = [abs(one - other) for one, other in zip(run["losses"], first, strict=True)]
+        table.append([run["run"], f"{mean(off):.2g}", f"{max(off):.2g}", f"{run['losses'][-1]:.3f}"])
+    titles = ["attention", "mean difference", "largest", f"loss of step {len(first)}"]
+    return markdown_table(titles, [[runs[0]["run"], "-", "-", f"{first[-1]:.3f}"], *table])
+
+
+TABLES: dict[str, Callable[[], str]] = {"numerics-kernels": of_kernels, "numerics-methods": of_methods, "numerics-losses": of_losses}

@@ -12,112 +12,61 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 
-if TYPE_CHECKING:
-    from longca import masks, parallel, testing
-    from longca.api.ab import ab
-    from longca.api.calibrate import calibrate
-    from longca.api.case import case
-    from longca.api.compare import compare, history
-    from longca.api.doctor import doctor
-    from longca.api.explain import explain
-    from longca.api.journals import export, merge, schema, submit
-    from longca.api.ls import ls
-    from longca.api.mask_limit import mask_limit
-    from longca.api.numerics import numerics
-    from longca.api.plan import plan
-    from longca.api.probe import probe
-    from longca.api.profile import profile
-    from longca.api.recommend import best, recommend
-    from longca.api.report import report
-    from longca.api.run import run
-    from longca.api.show_mask import show_mask
-    from longca.api.simulate import simulate, validate_simulation
-    from longca.api.tune import tune
-    from longca.api.verify import verify
-    from longca.api.verify_cp import verify_cp
-    from longca.errors import BadInput, LongcaError, Refused, Unavailable
-    from longca.kernels.base import Attention, AutogradAttention, Case, Kernel, No, Yes
-    from longca.kernels.functional import attention
-    from longca.kernels.plugin import kernel
-    from longca.masks.own import mask
+if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
+    # ruff: noqa: I001
+    from longca import masks as masks, parallel as parallel, testing as testing
+    from longca.api.ab import ab as ab
+    from longca.api.calibrate import calibrate as calibrate
+    from longca.api.case import case as case
+    from longca.api.compare import compare as compare, history as history
+    from longca.api.doctor import doctor as doctor
+    from longca.api.explain import explain as explain
+    from longca.api.journals import export as export, merge as merge, schema as schema, submit as submit
+    from longca.api.ls import ls as ls
+    from longca.api.mask_limit import mask_limit as mask_limit
+    from longca.api.numerics import numerics as numerics
+    from longca.api.plan import plan as plan
+    from longca.api.probe import probe as probe
+    from longca.api.profile import profile as profile
+    from longca.api.recommend import best as best, recommend as recommend
+    from longca.api.report import report as report
+    from longca.api.run import run as run
+    from longca.api.show_mask import show_mask as show_mask
+    from longca.api.simulate import simulate as simulate, validate_simulation as validate_simulation
+    from longca.api.tune import tune as tune
+    from longca.api.verify import verify as verify
+    from longca.api.verify_cp import verify_cp as verify_cp
+    from longca.errors import BadInput as BadInput, LongcaError as LongcaError, Refused as Refused, Unavailable as Unavailable
+    from longca.kernels.base import (
+        Attention as Attention,
+        AutogradAttention as AutogradAttention,
+        Case as Case,
+        Kernel as Kernel,
+        No as No,
+        Yes as Yes,
+    )
+    from longca.kernels.functional import attention as attention
+    from longca.kernels.plugin import kernel as kernel
+    from longca.masks.own import mask as mask
 
 # found when first used, so that `import longca` and the command line stay light
-_WHERE = {
-    "longca.api.ab": ("ab",),
-    "longca.api.calibrate": ("calibrate",),
-    "longca.api.case": ("case",),
+_HOMES = {
     "longca.api.compare": ("compare", "history"),
-    "longca.api.doctor": ("doctor",),
-    "longca.api.explain": ("explain",),
     "longca.api.journals": ("export", "merge", "schema", "submit"),
-    "longca.api.ls": ("ls",),
-    "longca.api.mask_limit": ("mask_limit",),
-    "longca.api.numerics": ("numerics",),
-    "longca.api.plan": ("plan",),
-    "longca.api.probe": ("probe",),
-    "longca.api.profile": ("profile",),
     "longca.api.recommend": ("best", "recommend"),
-    "longca.api.report": ("report",),
-    "longca.api.run": ("run",),
-    "longca.api.show_mask": ("show_mask",),
     "longca.api.simulate": ("simulate", "validate_simulation"),
-    "longca.api.tune": ("tune",),
-    "longca.api.verify": ("verify",),
-    "longca.api.verify_cp": ("verify_cp",),
     "longca.errors": ("BadInput", "LongcaError", "Refused", "Unavailable"),
     "longca.kernels.base": ("Attention", "AutogradAttention", "Case", "Kernel", "No", "Yes"),
     "longca.kernels.functional": ("attention",),
     "longca.kernels.plugin": ("kernel",),
     "longca.masks.own": ("mask",),
 }
+_OWN_HOME = ("ab", "calibrate", "case", "doctor", "explain", "ls", "mask_limit", "numerics", "plan", "probe", "profile", "report", "run",
+             "show_mask", "tune", "verify", "verify_cp")  # functions in modules of their names  # fmt: skip
 _MODULES = ("masks", "parallel", "testing")
-_HOME = {name: module for module, names in _WHERE.items() for name in names}
+_HOME = {name: f"longca.api.{name}" for name in _OWN_HOME} | {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "Attention",
-    "AutogradAttention",
-    "BadInput",
-    "Case",
-    "Kernel",
-    "LongcaError",
-    "No",
-    "Refused",
-    "Unavailable",
-    "Yes",
-    "ab",
-    "attention",
-    "best",
-    "calibrate",
-    "case",
-    "compare",
-    "doctor",
-    "explain",
-    "export",
-    "history",
-    "kernel",
-    "ls",
-    "mask",
-    "mask_limit",
-    "masks",
-    "merge",
-    "numerics",
-    "parallel",
-    "plan",
-    "probe",
-    "profile",
-    "recommend",
-    "report",
-    "run",
-    "schema",
-    "show_mask",
-    "simulate",
-    "submit",
-    "testing",
-    "tune",
-    "validate_simulation",
-    "verify",
-    "verify_cp",
-]
+__all__ = sorted([*_HOME, *_MODULES])
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from longca.errors import Unavailable
+from longca.errors import Unavailable, unknown
+
+KINDS = ("cpu", "cuda")
 
 
 def ask(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
@@ -66,10 +68,18 @@ def kind() -> str:
     return "cuda" if gpus() else "cpu"
 
 
-def require(device: str) -> None:
-    """Raises Unavailable for a device that this machine does not have."""
-    if device == "cuda" and not gpus():
+def named(device: str | None) -> str:
+    """Returns the device that is asked for, or the one that benchmarks run on here; raises BadInput for what is none."""
+    if device and device not in KINDS:
+        raise unknown("device", str(device), list(KINDS))
+    return device or kind()
+
+
+def require(device: str | None) -> str:
+    """Returns the same; raises Unavailable for a device that this machine does not have."""
+    if named(device) == "cuda" and not gpus():
         raise Unavailable("no GPU was found (nvidia-smi does not answer, or CUDA_VISIBLE_DEVICES hides it); use --device cpu.")
+    return named(device)
 
 
 def capability() -> tuple[int, int]:

@@ -89,26 +89,13 @@ def test_a_wrong_kernel_is_broken_and_never_timed(quick: None) -> None:
     assert not longca.ab(wrong, wrong, passes="fwd", **SMALL).ok
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "settings", "sentence"),
-    [
-        ("nosuch", "torch", {}, "unknown kernel 'nosuch'"),
-        ("HEAD", "torch", {}, "unknown kernel 'HEAD'"),
-        ("nosuch.py", "torch", {}, "there is no plugin file nosuch.py"),
-        ("torch", "sdpa", {"seconds": 0}, "--seconds must be a number of seconds over 0"),
-        ("torch", "sdpa", {"threshold": "x"}, "--threshold 'x' is not understood"),
-        ("torch", "sdpa", {"masks": "nosuch"}, "unknown mask 'nosuch'"),
-        (7, "sdpa", {}, "7"),
-    ],
-)
-def test_what_cannot_be_compared_is_one_sentence(old: Any, new: Any, settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(longca.LongcaError, match=sentence):
-        longca.ab(old, new, **SMALL | settings)
-
-
 def test_of_a_file_with_several_kernels_one_is_named(tmp_path: Path, in_process: None) -> None:
     two = write(tmp_path / "two.py", KERNEL + KERNEL.replace("def mine", "def yours"))
     with pytest.raises(longca.BadInput, match=r"two.py has the kernels mine, yours; name one of them, as in .*two.py:mine"):
         longca.ab(two, "torch", **SMALL)
     with pytest.raises(longca.BadInput, match=r"unknown kernel of .*two.py 'theirs'; known are: mine, yours"):
         longca.ab(f"{two}:theirs", "torch", **SMALL)
+    masks_only = write(tmp_path / "masks.py", "import longca\n\n@longca.mask\ndef rows(seqlen):\n    return [[0, seqlen, 0, 0, 1, 1]]\n")
+    for verb in (lambda: longca.ab(masks_only, "torch", **SMALL), lambda: longca.profile(masks_only, "causal", 64, device="cpu")):
+        with pytest.raises(longca.BadInput, match=r"masks.py has no kernel; give a file with a function that @longca.kernel decorates"):
+            verb()

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import longca
 from longca import masks
 from longca.results.reading import read
@@ -36,21 +34,3 @@ def test_an_object_is_measured_and_its_record_names_it(tmp_path: Path) -> None:
     assert (entry.area, entry.seqlen_q) == (BOTH.area, 96)
     again = longca.run(kernels="torch:plain", masks=BOTH, passes="fwd", budget=0.02, out=tmp_path / "out", **SMALL)
     assert again.finished.measured == 0
-
-
-@pytest.mark.parametrize(
-    ("wanted", "seqlens", "message"),
-    [
-        ([masks.causal(64), masks.causal(96)], None, "Mask objects have their own length"),
-        ([masks.causal(64), "full"], None, "Mask objects have their own length"),
-        (masks.causal(64), 96, "holds a mask of 64 tokens, not of 96"),
-        (masks.uniform_block(256, b=64), None, "give a block pattern by its name"),
-        ([], None, "masks is empty"),
-        ([3.5, None], None, "masks must be a text"),
-    ],
-)
-def test_bad_masks_are_one_sentence(wanted: Any, seqlens: Any, message: str) -> None:
-    with pytest.raises(longca.BadInput) as told:
-        longca.verify("torch:plain", wanted, seqlens, **SMALL)
-    assert message in str(told.value)
-    assert "\n" not in str(told.value)

@@ -42,17 +42,3 @@ def test_a_kernel_without_a_backward_is_profiled_in_its_forward(tmp_path: Path) 
     assert [one.profiled is not None for one in found.passes] == [True, False]
     assert not found.ok
     assert "unsupported: sleepy has no backward" in repr(found)
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"kernel": "nosuch"}, "unknown kernel 'nosuch'"),
-        ({"mask": "causal,full"}, "a profile is of one mask, length and shape, not of 2"),
-        ({"heads": "2:1,4:1"}, "a profile is of one mask, length and shape, not of 2"),
-        ({"out": "/proc/nowhere"}, "cannot write to /proc/nowhere"),
-    ],
-)
-def test_what_cannot_be_profiled_is_one_sentence(settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(longca.BadInput, match=sentence):
-        longca.profile(**{"kernel": "torch", "seqlen": 64, **SMALL, **settings})

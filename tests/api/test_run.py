@@ -78,39 +78,6 @@ def test_arguments_are_those_of_the_command() -> None:
         longca.run(kernel="torch")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, "name a suite ("),
-        ({"kernels": []}, "kernels is empty"),
-        ({"kernels": 3}, "kernel must be a name such as 'sdpa'"),
-        ({"kernels": "torch", "masks": [None]}, "masks must be a text, a number or a list"),
-        ({"kernels": "torch", "budget": "long"}, "--budget must be a number of seconds over 0, not long;"),
-        ({"kernels": "torch", "nproc": "two", "level": "cp"}, "--nproc must be 1 rank or more, not two"),
-        ({"kernels": "torch", "device": "tpu"}, "unknown device 'tpu'"),
-        ({"kernels": "torch", "shard": 5}, "5 is not a shard"),
-        ({"kernels": "torch", "out": 3}, "give the folder of a journal"),
-        ({"kernels": textbook, "level": "cp"}, "ranks are separate processes"),
-        ({"kernels": textbook, "memory": "4G"}, "memory has no effect on a kernel that is a Python object"),
-        ({"kernels": "torch,nowhere.py"}, "there is no plugin file nowhere.py"),
-    ],
-)
-def test_bad_input_is_one_sentence(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(longca.LongcaError) as told:
-        longca.run(**{"progress": False, "device": "cpu", **settings})
-    assert str(told.value).startswith(message)
-    assert "\n" not in str(told.value)
-
-
-def test_a_kernel_with_a_name_of_longca_is_refused() -> None:
-    @longca.kernel(name="sdpa")
-    def mine(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
-        return q
-
-    with pytest.raises(longca.BadInput, match="has the name of a kernel of LongCA"):
-        longca.run(kernels=mine, **SMALL)
-
-
 def test_a_thread_may_run_and_no_handler_changes(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     made = list[Any]()

@@ -123,29 +123,6 @@ def test_several_shapes_and_dtypes() -> None:
     assert "heads  dtype  status" in repr(found)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"kernel": "nope"}, "unknown kernel 'nope'"),
-        ({"kernel": lambda q: q}, "kernel must be a name such as 'sdpa'"),
-        ({"kernel": right, "masks": "moon"}, "unknown mask 'moon'"),
-        ({"kernel": right, "masks": []}, "masks is empty"),
-        ({"kernel": right, "dtypes": "fp8"}, "unknown dtype 'fp8'"),
-        ({"kernel": right, "repeat": 0}, "--repeat must be 1 or more"),
-        ({"kernel": "torch", "deadline": "x"}, "--deadline must be a number of seconds"),
-        ({"kernel": right, "deadline": 5}, "deadline has no effect on a kernel that is a Python object"),
-        ({"kernel": right, "params": {"w": [1, 2]}, "masks": "sliding_window"}, "verify takes one value per parameter"),
-        ({"kernel": right, "params": {"w": "x"}, "masks": "sliding_window"}, "params['w'] must be a number"),
-        ({"kernel": right, "device": "tpu"}, "unknown device 'tpu'"),
-    ],
-)
-def test_bad_input_is_one_sentence(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(longca.LongcaError) as told:
-        longca.verify(**{"device": "cpu", **settings})
-    assert str(told.value).startswith(message)
-    assert "\n" not in str(told.value)
-
-
 def test_pandas_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     found = longca.verify(right, "causal", **SMALL)
     monkeypatch.setitem(sys.modules, "pandas", None)

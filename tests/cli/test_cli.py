@@ -139,6 +139,8 @@ BAD = [
     (["mask", "causal", "--source", "nsa"], "causal is not a block pattern, so it takes no --source"),
     (["mask", "causal_document", "--lengths", "none.txt"], "cannot read document lengths from none.txt: No such file or directory."),
     (["mask", "causal", "--png", "a.foo"], "--png writes a PNG file, so its name must end in .png, not 'a.foo'."),
+    (["mask", "causal", "--source", "nsa", "--device", "h200"], "causal is not a block pattern, so it takes no --source"),
+    (["mask", "causal", "--bands", "--device", "h200"], "--png and --bands draw the mask, and --tiles and --device print its limit; "),
     (["mask", "causal", "--bands"], "--bands draws the bands of a mask into a file; add --png FILE."),
     (["mask", "uniform_block", "--seqlen", "1G"], "uniform_block takes 512 TiB of host memory for its blocks at 1G tokens, and "),
     (["mask", "causal", "--gallery", "g"], "--gallery draws every mask with its own parameters; it takes only --seqlen and --seed."),

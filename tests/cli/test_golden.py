@@ -1,13 +1,16 @@
 """What verbs print, word for word: one text each in golden/. `LONGCA_GOLDEN=write` writes the texts anew; read the difference then."""
 
+import json
 import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import longca
 from journals import Write, mask_line, writer
 from longca import devices, masks
 from longca.bench.one_device import words as verify_words
@@ -246,7 +249,24 @@ def journals(write: Write) -> None:
 
 
 def schema(write: Write) -> None:
-    assert main(["schema"]) == 0
+    """Every field of every file, with its type and its default; `longca schema` prints them as a JSON schema."""
+
+    def kind(field: dict[str, Any]) -> str:
+        if "anyOf" in field:
+            return " | ".join(map(kind, field["anyOf"]))
+        ref, inner = field.get("$ref", "").rpartition("/")[2], field.get("items") or field.get("additionalProperties")
+        limits = [f"{name}={field[name]}" for name in ("minimum", "exclusiveMinimum", "maximum", "minLength", "pattern") if name in field]
+        of = f" of {kind(inner)}" if isinstance(inner, dict) else ""
+        return " ".join([ref or str(field.get("type") or field.get("enum") or "any"), *limits]) + of
+
+    described = longca.schema()
+    for name, entry in described.pop("$defs").items():
+        print(f"{name}: {', '.join(entry['enum'])}" if "enum" in entry else f"{name}:")
+        for field, about in entry.get("properties", {}).items():
+            needed = "" if field in entry["required"] else f" = {json.dumps(about.get('default'))}"
+            print(f"  {field}: {kind(about)}{needed}")
+    for file, about in described.items():
+        print(f"{file}: {kind(about)}")
 
 
 def calibrate(write: Write) -> None:

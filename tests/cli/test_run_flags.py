@@ -93,7 +93,7 @@ def test_levels_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_what_is_compiled_for_a_gpu_is_kept_on_disk(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = list[str]()
-    monkeypatch.setattr(devices, "require", lambda device: None)
+    monkeypatch.setattr(devices, "require", lambda device: device)
     monkeypatch.setattr(compiled_code, "keep_on_disk", lambda: kept.append(device))
     assert main(["run", *CAUSAL, "--device", device]) == 0
     assert kept == [device] * (device == "cuda")

@@ -105,6 +105,16 @@ def test_what_cannot_be_checked_is_refused_at_once(flags: list[str], message: st
     assert err.startswith(f"longca: {message}")
 
 
+@pytest.mark.usefixtures("in_process")
+def test_a_stop_at_the_first_failure_says_what_was_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--masks", "causal,full", "--seqlens", "64", "-x"]
+    assert verify(tmp_path, NAN, *flags, "--dump", str(tmp_path / "plugin.py")) == 2  # which is a file
+    assert "[1/" not in capsys.readouterr().err
+    assert verify(tmp_path, NAN, *flags, "--dump", str(tmp_path / "dump")) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"longca: stopped; {1 + TRIALS} of {2 + TRIALS} cases were not checked."
+    assert [folder.name for folder in (tmp_path / "dump").iterdir()] == ["gives_nan-causal-64-2-1-16-fp32"]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,8 @@ def findings(out: str) -> dict[str, dict[str, object]]:
 
 @pytest.mark.usefixtures("in_process")
 def test_a_trial_that_fails_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["verify", "--plugin", str(WRONG / "ignores_scale.py"), "--masks", "causal", "--json", *SMALL])
+    flags = ["--plugin", str(WRONG / "wrong_numbers.py"), "--kernels", "ignores_scale", "--masks", "causal", "--json", *SMALL]
+    code = main(["verify", *flags])
     found = findings(capsys.readouterr().out)
     assert code == 1
     assert {mask: finding["status"] for mask, finding in found.items()} == {
@@ -30,7 +31,7 @@ def test_a_trial_that_fails_is_a_finding(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.usefixtures("in_process")
 def test_what_is_wrong_now_and_then_is_found_by_repeating(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["verify", "--plugin", str(WRONG / "wrong_now_and_then.py"), "--masks", "full", "--json", *SMALL]
+    flags = ["verify", "--plugin", str(WRONG / "keeps_state.py"), "--kernels", "wrong_now_and_then", "--masks", "full", "--json", *SMALL]
     assert main(flags) == 0
     assert main([*flags, "--repeat", "20"]) == 1
     assert "wrong in 2 of 40 calls, first in call 10: out is off by" in capsys.readouterr().out

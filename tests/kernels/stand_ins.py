@@ -41,6 +41,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float, bl
     return out.transpose(0, 1).to(dtype), lse.masked_fill(lse.isinf(), blind)
 
 
+def textbook(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    """out [L, H, D] at the usual scale."""
+    return attention(q, k, v, visible, q.shape[2] ** -0.5)[0]
+
+
 def gradients(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, visible: Tensor, scale: float) -> list[Tensor]:
     """dq, dk, dv as a functional backward computes them: from the out and the lse that it is given."""
     group, dtype, exact = q.shape[1] // k.shape[1], q.dtype, torch.promote_types(q.dtype, torch.float32)

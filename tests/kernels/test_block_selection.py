@@ -68,6 +68,10 @@ def test_build_leaves_other_masks_alone_and_refuses_what_it_does_not_know() -> N
         block_selection.build("uniform_block", 256, "nsa", SHAPE, heads=3)
     with pytest.raises(BadInput, match="as many queries as keys, not 8 and 9"):
         block_selection.from_tensors(torch.zeros(8, 1, 4), torch.zeros(9, 1, 4), "uniform_block", "nsa")
+    with pytest.raises(BadInput, match="unknown block pattern 'causal'"):
+        block_selection.from_tensors(torch.zeros(8, 1, 4), torch.zeros(8, 1, 4), "causal", "nsa")
+    with pytest.raises(BadInput, match="4:3: the number of query heads must be a multiple of the number of KV heads"):
+        block_selection.from_tensors(torch.zeros(8, 4, 4), torch.zeros(8, 3, 4), "uniform_block", "nsa")
 
 
 def test_what_a_selected_pattern_is_measured_with_is_what_selected_it() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import longca
+from kernels.stand_ins import textbook
 from longca import masks
 from longca.errors import Refused
 from longca.kernels import registry
@@ -20,13 +21,6 @@ from longca.kernels.bounded_cache import BoundedCache
 from longca.kernels.choice.candidates import Candidates, candidates
 from longca.kernels.functional import prepared_for
 from longca.kernels.inputs import BLOCK, make, tokens
-
-
-def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-    group = q.shape[1] // k.shape[1]
-    scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(group, 1)) / q.shape[2] ** 0.5
-    scores = scores.masked_fill(~visible, float("-inf"))
-    return torch.einsum("hij,jhd->ihd", scores.softmax(-1), v.repeat_interleave(group, 1))
 
 
 @pytest.mark.parametrize("kernel", ["torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math"])
@@ -54,6 +48,8 @@ def test_shapes_that_do_not_fit_are_one_sentence() -> None:
         longca.attention(q, k, v, masks.causal(41))
     with pytest.raises(longca.BadInput, match="takes q"):
         longca.attention(q[0], k, v, masks.causal(40))
+    with pytest.raises(longca.BadInput, match=r"takes q .* not q \[40, 4, 0\]"):
+        longca.attention(q[..., :0], k[..., :0], v, masks.causal(40))
     with pytest.raises(longca.BadInput, match="share one dtype"):
         longca.attention(q, k.double(), v, masks.causal(40))
     with pytest.raises(longca.BadInput, match="must lie on one device, not on cpu, meta and cpu"):

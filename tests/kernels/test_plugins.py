@@ -267,6 +267,7 @@ def test_attention_takes_a_file_with_one_kernel(tmp_path: Path) -> None:
     [
         ({"dtypes": ("fp8",)}, "is for the dtype 'fp8'; known are bf16, fp16, fp32, fp64"),
         ({"head_dims": 64}, "has head_dims = 64; it must be a tuple of whole numbers, such as"),
+        ({"layout": 3}, "has layout = 3; it must be one of 'LHD', 'HLD'"),
         ({"archs": ("hopper",)}, "is for the GPU 'hopper'; write compute capability 9.0 as 'sm90'"),
     ],
 )

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,33 +73,6 @@ def test_flashmask_takes_what_column_intervals_can_show(label: str) -> None:
         except Refused:
             expressible = False
         assert bool(registry.supports(registry.get(label), mask, case)) == expressible, mask.name
-
-
-def refusals() -> Iterator[tuple[str, str]]:
-    """Why kernels do not take masks and shapes of every kind."""
-    usual = Case(512, 512, 8, 2, 128, 128, "bf16", "cuda")
-    one_by_one = [{"dtype": "fp64"}, {"head_dim": 100}, {"head_dim_v": 64}, {"head_dim": 192}, {"heads_kv": 3}, {"heads_kv": 8}]
-    one_by_one += [{"deterministic": True}, {"partial_backward": True}, {"backward": False}, {"scale": 0.5}, {"device": "cpu"}]
-    cases = [usual, *(replace(usual, **{name: value}) for about in one_by_one for name, value in about.items())]
-    cases += [replace(case, heads_kv=8, deterministic=True) for case in cases]
-    drawn = [masks.build(name, 512, seed=1) for name in masks.names()]
-    drawn += [masks.build("uniform_block", 512, heads=heads, b=b) for heads in (1, 2, 5, 8) for b in (32, 64, 128)]
-    drawn += [masks.build("variable_block", 500, heads=2), masks.causal(512).rows([(100, 300)])]
-    for kernel in (registry.get(label) for name in registry.names() for label in registry.labels(name)):
-        for mask in drawn:
-            for case in cases:
-                answer = registry.supports(kernel, mask, replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k))
-                if isinstance(answer, No):
-                    yield kernel.label, answer.reason
-
-
-@pytest.mark.slow
-def test_reasons_follow_the_kernels_name_in_a_sentence() -> None:
-    found = set(refusals())
-    assert {label.partition(":")[0] for label, _ in found} > EXPECTED
-    for label, reason in found:
-        verb = reason.split()[0]
-        assert verb == "cannot" or (verb.islower() and verb.endswith("s") and verb != "its"), f"{label} {reason}"
 
 
 def test_ls_kernels_needs_no_torch() -> None:

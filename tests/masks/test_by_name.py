@@ -195,7 +195,7 @@ def test_a_file_is_read_for_masks_before_it_is_imported(tmp_path: Path) -> None:
         ("import longca as l\n@l.mask\ndef f(seqlen): ...\n", True),
         ("import longca\n@longca.kernel\ndef f(): ...\n", False),
         ("import longca\nclass A(longca.Attention):\n    def __init__(self, mask): self.mask = mask\n", False),
-        ("def f(:\n", False),
+        ("def f(:\n", True),  # importing it will tell
     ):
         (tmp_path / "a.py").write_text(text)
         assert own.mentioned_in(tmp_path / "a.py") is expected
@@ -227,10 +227,11 @@ def test_what_a_mask_of_ones_own_may_be() -> None:
         (lambda seqlen, w: None, "odd", "the argument 'w' of the mask 'odd' needs a number as default"),
         (lambda seqlen, w="a": None, "odd", "needs a number as default"),
         (lambda seqlen: None, "causal", "cannot be called 'causal', which is a name of LongCA's"),
+        (lambda seqlen: None, 3, "a mask cannot be called 3"),
         (lambda seqlen: None, "a-b", "a mask cannot be called 'a-b'; a name is made of letters, digits and _"),
     ):
         with pytest.raises(BadInput, match=problem):
-            longca.mask(name=name)(function)
+            longca.mask(name=name)(function)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="takes its settings by name, such as name='odd'"):
         longca.mask("odd")  # type: ignore[call-overload]
     masks.load_plugin(PLUGIN)

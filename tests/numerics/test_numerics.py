@@ -45,7 +45,7 @@ def test_growth_is_per_doubling() -> None:
 def test_fp64_on_ranks_is_fp64_of_one_call() -> None:
     """The exact step, put together from ranks, has no error but fp64's own."""
     mask = longca.masks.causal_document(96, documents=[40, 56])
-    case = Case(96, 96, 2, 1, 16, 16, "fp64", "cpu", partial_backward=True)
+    case = Case(96, 96, 2, 1, 16, 16, "fp64", "cpu")
     plan = make_plan(registry.get("magi"), mask, case, 4, None, "torch:chunked")
     found = errors(RanksStep(plan, make(case, 0), "LHD")(), exact_step(mask, case, 0))
     assert set(found) == {"out", "lse", "dq", "dk", "dv"}
@@ -53,7 +53,7 @@ def test_fp64_on_ranks_is_fp64_of_one_call() -> None:
 
 
 def test_bits_of_one_rank_are_those_of_one_call() -> None:
-    mask, case = longca.masks.causal(64), Case(64, 64, 2, 1, 16, 16, "bf16", "cpu", partial_backward=True)
+    mask, case = longca.masks.causal(64), Case(64, 64, 2, 1, 16, 16, "bf16", "cpu")
     plan = make_plan(registry.get("ring_p2p"), mask, case, 1, None, "torch:chunked")
     inputs = make(case, 0)
     alone = one_call("torch:chunked", mask, inputs)
@@ -82,7 +82,28 @@ def test_the_table_names_kernels_methods_and_refusals(capsys: pytest.CaptureFixt
     assert shown.count("not measured: halo on 2 ranks on causal") == 1
 
 
-@pytest.mark.parametrize("flags", ["--dtypes int8", "--ranks 0 --methods all", "--seqlens 1M", "--masks uniform_block", "--kernels nobody"])
+def test_methods_whose_kernel_refuses_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--masks causal --seqlens 64 --heads 2:1 --head-dim 16 --device cpu --kernels flex,torch:chunked --methods ring_p2p --ranks 2"
+    assert main(["numerics", *flags.split()]) == 0
+    shown = capsys.readouterr().out
+    assert "not measured: flex on causal: flex has no backward on a CPU." in shown
+    assert "not measured: ring_p2p on 2 ranks on causal: methods run flex, which was not measured here" in shown
+
+
+@pytest.mark.parametrize(
+    "flags", ["--dtypes int8", "--ranks 0 --methods all", "--seqlens 1M", "--masks uniform_block", "--kernels nobody", "--set zz=3"]
+)
 def test_bad_input_is_one_sentence(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["numerics", "--device", "cpu", *flags.split()]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_device_is_a_cpu_or_a_gpu() -> None:
+    with pytest.raises(longca.BadInput, match="unknown device 'tpu'"):
+        longca.numerics(device="tpu")
+
+
+def test_a_gpu_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("longca.devices.gpus", list)
+    assert main(["numerics", "--device", "cuda"]) != 0
+    assert capsys.readouterr().err.startswith("longca: no GPU was found")

@@ -77,8 +77,8 @@ def test_json_has_one_row_per_finding(capsys):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (dict(model="nothing"), "names no function"),
-        (dict(model="nowhere.py:f"), "there is no plugin file"),
+        (dict(model="nothing"), "^'nothing' names no function"),
+        (dict(model="nowhere.py:f"), "^there is no file nowhere.py"),
         (dict(model="longca.nowhere:f"), "cannot import"),
         (dict(model="math:nothing"), "no function 'nothing'"),
         (dict(model=3), "a function of ids"),

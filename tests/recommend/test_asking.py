@@ -98,7 +98,7 @@ def test_methods_that_refuse_block_patterns_are_not_worth_measuring(write: Write
     assert "ulysses" not in unmeasured  # 128 ranks cannot share 64 heads
 
 
-def test_an_empty_folder_name_is_refused() -> None:
-    for results in ("", [""], ["somewhere", ""]):
-        with pytest.raises(BadInput, match="a folder of results is empty; give its name, or leave it out"):
+def test_an_empty_folder_name_is_refused(write: Write) -> None:
+    for results in ("", [""], [write("somewhere", [kernel("flex", [1.0])]), ""]):
+        with pytest.raises(BadInput, match="give the folder of a journal"):
             best("causal", "8K", results=results)

@@ -136,12 +136,6 @@ def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, 
     assert longca.best(seqlen="8K", results=[folder], **asked).kernel == "asked"
 
 
-@pytest.mark.parametrize("given", [{"dtype": 16}, {"mask": longca.masks.causal(8)}, {"pass_": ("fwd",)}, {"cluster": 3}])
-def test_what_has_a_name_is_asked_for_by_it(given: dict[str, Any]) -> None:
-    with pytest.raises(longca.BadInput, match="must be its name as a text"):
-        longca.best(**{"mask": "causal", "seqlen": "8K", **given})
-
-
 def test_packing_as_drawn_is_what_happens_anyway(write: Write) -> None:
     folder = write("made", [kernel("usual", around(1.0), mask="causal_document")])
     assert longca.best("causal_document", "8K", results=[folder], packing="draw").kernel == "usual"

@@ -55,8 +55,8 @@ def test_the_first_by_records_is_the_fastest_recorded() -> None:
 
 def test_no_class_lacks_its_fastest() -> None:
     for entry in records.shipped():
-        assert min(standing.slower for standing in entry.kernels.values()) < 1.05
-        assert all(standing.slower >= 1 for standing in entry.kernels.values())
+        times = [standing.slower or 0.0 for standing in entry.kernels.values()]
+        assert 1 <= min(times) < 1.05
         assert set(entry.kernels) <= {label for name in registry.compared_names() for label in registry.labels(name)}
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from longca import masks as known_masks
-from longca.api.request import resolve
+from longca.api.request import RunRequest, resolve
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cells import Planned, make_cells, plan
@@ -18,6 +18,7 @@ from longca.bench.plan.workload import read_workload
 from longca.bench.run.outcomes import make_record as record_of
 from longca.cli import main
 from longca.cli import run as run_verb
+from longca.cli._flags import call
 from longca.results.files import read_masks
 from longca.results.reading import read
 from longca.results.record import Environment, LevelName, Masks, Outcome, Record, Status
@@ -44,7 +45,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 def planned(words: list[str], device: str) -> list[Planned]:
     args = arguments(words)
-    suite = resolve(run_verb.request_of(args))
+    suite = resolve(call(RunRequest, args))
     steps = read_workload(args.workload) if args.workload else []
     place = args.device or device
     if suite.level is LevelName.CP:

@@ -38,11 +38,24 @@ def test_recommend_says_what_simulate_says(cache: Path, monkeypatch: pytest.Monk
     assert first.best.ms == pytest.approx(contest.best.total_ms / 8)
     assert str(first).startswith(str(simulated).partition("\n")[0])
     assert first.answer.seeds == tuple(range(8))
-    assert len(list(cache.iterdir())) == 1
+    (kept,) = cache.iterdir()
+    kept.write_text('{"choices": 3}')  # of another version, or damaged
+    assert str(ask()) == str(first)
     monkeypatch.setattr("longca.api.simulated_answers.run_simulation", lambda *_: pytest.fail("it was simulated again"))
     assert str(ask()) == str(first)
     assert f'method="{first.best.method}"' in first.code
     assert first.best.ms == longca.best("causal_document", "2K", head_dim=64, cluster="h100-ib", **SHAPE).ms  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_an_answer_for_a_model_is_for_all_its_layers() -> None:
+    words = {"gpus": 2, "model": "gpt-oss-20b"}
+    simulated = longca.simulate(masks="causal_document", seqlens="2K", best=True, progress=False, **words)  # type: ignore[arg-type]
+    found = longca.recommend("causal_document", "2K", cluster="h100-ib", **words)  # type: ignore[arg-type]
+    (contest,) = simulated.contests
+    assert found.best is not None
+    assert found.best.ms == pytest.approx(contest.best.total_ms / 8)
+    assert str(found).startswith(str(simulated).partition("\n")[0])
 
 
 def test_plan_has_the_first_of_the_packs(capsys: Captured) -> None:

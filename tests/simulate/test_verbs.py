@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -224,6 +227,7 @@ def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:
         (["--passes", "fwd,bwd"], "a timeline is of one method"),
         (["--methods", "usp", "--best"], "of which --best makes several"),
         (["--ranks", "0,8"], "--ranks must be numbers of ranks from 0 to 7"),
+        (["--timeline", "t.txt"], "--timeline writes a PNG file, so its name must end in .png, not 't.txt'."),
     ],
 )
 def test_timelines_are_refused_before_anything_is_simulated(
@@ -426,3 +430,10 @@ def test_measured_records_are_compared_with_their_simulation(tmp_path: Path, cap
     assert main(["simulate", "--against", str(tmp_path), "--json"]) == 0
     assert [line["error"] for line in lines(capsys)] == pytest.approx([-0.5, 0.0, 0.0, 0.0], abs=1e-6)
     assert main(["simulate", "--against", str(tmp_path / "none")]) == 2
+
+
+def test_a_simulation_does_not_load_the_compiler() -> None:
+    """It takes a second, and torch loads it for some operations on meta tensors."""
+    asked = 'gpus=8, grid="4x2", per_gpu="1K", seeds=1, passes="bwd", progress=False'
+    code = f'import sys, longca; longca.simulate("mesh", "causal_document", {asked}); assert "torch._dynamo" not in sys.modules'
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0

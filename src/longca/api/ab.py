@@ -16,7 +16,7 @@ from longca.api.request import refuse_no_seconds
 from longca.api.takes import takes
 from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.turns import CLOCKS, Contest, Rounds, take_rounds
-from longca.bench.plan.request import Request, Texts
+from longca.bench.plan.request import LocalRequest, Texts
 from longca.compare.ab import AB, Pair
 from longca.compare.paired import LOOKS, ratio_of_rounds
 from longca.compare.verdicts import Verdict, decide
@@ -25,7 +25,7 @@ from longca.text import write_over
 
 
 @dataclass(frozen=True)
-class ABRequest(Request):
+class ABRequest(LocalRequest):
     """Which two kernels, on which masks and lengths; None: the default of the device."""
 
     old: Any
@@ -33,15 +33,10 @@ class ABRequest(Request):
     masks: Any = "causal"
     seqlens: Texts | None = None
     _: KW_ONLY
-    heads: Texts | None = None
-    head_dims: Texts | None = None
-    dtypes: Texts | None = None
     passes: Texts | None = None
     seed: int = 0
-    device: str | None = None
     threshold: float | str = 0.01
     seconds: float = 50.0
-    deadline: float | None = None
     progress: bool = True
 
 

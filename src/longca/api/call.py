@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
-from longca.api.masks import build_mask
-from longca.bench.plan.request import Number, texts
+from longca import masks
+from longca.api.masks import build_mask, given_mask
+from longca.bench.plan.request import MaskSettings, Texts, texts
 from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput, unknown
+from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask
-from longca.text import format_extras, format_shape, format_size, parse_dims, parse_heads, parse_size
+from longca.text import parse_dims, parse_heads, parse_size
 
 KINDS = {"cpu": "fp32", "cuda": "bf16"}  # the usual dtype
 DTYPES = ("bf16", "fp16", "fp32", "fp64")
 
 
 @dataclass(frozen=True)
-class CallRequest:
+class CallRequest(MaskSettings):
     """A mask and a shape; what is None has its default, or the model's."""
 
     mask: str | AnyMask
@@ -37,10 +38,16 @@ class CallRequest:
     model: str | None = None
     device: str | None = None
     seed: int = 0
-    params: Mapping[str, Number] | None = None
-    documents: str | Path | Sequence[int] | None = None
-    distribution: str | None = None
-    packing: str | None = None
+    plugins: Texts = ()  # files with masks or kernels
+
+
+def load_plugins(request: CallRequest) -> list[str]:
+    """Loads the masks and the kernels of plugin files, and returns the names of the kernels."""
+    kernels = list[str]()
+    for path in texts("plugins", request.plugins) if request.plugins else ():
+        masks.load_plugin(path)
+        kernels += registry.load_plugin(path)
+    return kernels
 
 
 def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> tuple[AnyMask, Case]:
@@ -53,17 +60,16 @@ def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> 
 
     heads, dims, softcap = given("heads", "64:8"), parse_dims(str(given("head_dim", 128))), given("softcap", 0.0)
     heads_q, heads_kv = parse_heads(texts("heads", [tuple(heads) if isinstance(heads, list) else heads])[0])
-    if not (isinstance(softcap, int | float) and math.isfinite(softcap) and softcap >= 0):
+    if not (math.isfinite(softcap) and softcap >= 0):
         raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
     if (dtype := request.dtype or KINDS[kind]) not in DTYPES:
         raise unknown("dtype", str(dtype), list(DTYPES))
-    mask, seqlen = request.mask, request.seqlen
+    mask, seqlen = given_mask(request.mask), request.seqlen
     if isinstance(mask, str):
         if seqlen is None:
             raise BadInput(f"give a length beside the mask {mask}, such as seqlen='32K'.")
-        params = {**(shape.params_of(mask) if shape else {}), **(request.params or {})}
-        drawing = {name: getattr(request, name) for name in ("seed", "documents", "distribution", "packing")}
-        mask = build_mask(mask, parse_size(str(seqlen)), Heads(heads_q, heads_kv, dims[0]), params, **drawing)
+        settings = replace(request, params={**(shape.params_of(mask) if shape else {}), **(request.params or {})})
+        mask = build_mask(settings, mask, parse_size(str(seqlen)), Heads(heads_q, heads_kv, dims[0]), request.seed)
     elif seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
         raise BadInput(f"the mask has {mask.seqlen_k} tokens, not {seqlen}; leave out seqlen.")
     case = Case(
@@ -71,10 +77,3 @@ def call_of(request: CallRequest, kind: str, *, deterministic: bool = False) -> 
         backward=request.backward, deterministic=deterministic, softcap=float(softcap), sinks=given("sinks", False),
     )  # fmt: skip
     return mask, case
-
-
-def title_of(request: CallRequest, mask: AnyMask, case: Case) -> str:
-    """What was asked, in words; the seed of drawn documents is named, as those of others may have another answer."""
-    drawn = [f"documents of seed {request.seed}"] if isinstance(request.mask, str) and mask.documents and request.documents is None else []
-    size = f"{mask.name or 'this mask'}, {format_size(mask.seqlen_k)} tokens"
-    return ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), case.dtype])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from longca import devices
-from longca.api.call import CallRequest, call_of
+from longca.api.call import CallRequest, call_of, load_plugins
 from longca.api.takes import takes
 from longca.errors import unknown
 
@@ -36,7 +36,7 @@ def case(request: CaseRequest) -> Example:
 
     if request.data not in DATA_SETS:
         raise unknown("data set", str(request.data), list(DATA_SETS))
-    kind = request.device or devices.kind()
-    devices.require(kind)
+    kind = devices.require(request.device)
+    load_plugins(request)
     mask, shape = call_of(request, kind)
     return example(mask, replace(shape, scale=float(request.scale)), request.seed, request.data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from longca.api.journals import folder_of
+from longca.api.journals import folder_of, folders_of
 from longca.compare import history as histories
 from longca.compare import journals
 from longca.compare.history import History
@@ -41,9 +41,7 @@ def history(*journals: Any, threshold: float | str = PRACTICAL, force: bool = Fa
 
     >>> longca.history("bench/history").ok
     """
-    if not journals:
-        raise BadInput("name the folders of journals, oldest first, or a folder that holds them.")
-    return histories.history([folder_of(journal) for journal in journals], parse_threshold(threshold), force)
+    return histories.history(folders_of(journals), parse_threshold(threshold), force)
 
 
 def parse_threshold(threshold: float | str) -> float:

@@ -8,7 +8,6 @@ from typing import Any
 from longca import devices
 from longca.bench.plan.suite import Suite
 from longca.bench.run import environment, health, words
-from longca.errors import unknown
 from longca.kernels import registry
 from longca.kernels.base import No
 from longca.results.record import Environment
@@ -33,6 +32,9 @@ class Diagnosis(Shown):
         """One row per kernel."""
         return [{"kernel": label, "runs": not why, "why": why} for label, why in self.kernels.items()]
 
+    def to_json(self) -> dict[str, Any]:
+        return {"environment": self.environment, "kernels": self.kernels, "findings": self.findings}
+
     def parts(self) -> list[Part]:
         return list(words.diagnosis(self.environment, self.kernels, self.findings))
 
@@ -42,10 +44,9 @@ def doctor(device: str | None = None) -> Diagnosis:
 
     >>> longca.doctor().findings
     """
-    if device not in (None, "cpu", "cuda"):
-        raise unknown("device", str(device), ["cpu", "cuda"])
-    facts = environment.describe(device or devices.kind(), Suite())
+    kind = devices.named(device)
+    facts = environment.describe(kind, Suite())
     labels = [label for name in registry.names() for label in registry.labels(name)]
-    answers = {label: registry.available(registry.get(label), device or devices.kind()) for label in labels}
+    answers = {label: registry.available(registry.get(label), kind) for label in labels}
     kernels = {label: answer.reason if isinstance(answer, No) else "" for label, answer in answers.items()}
     return Diagnosis(facts, kernels, health.findings())

@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 
 from longca import devices
-from longca.api.call import KINDS, CallRequest, call_of, title_of
+from longca.api.call import KINDS, CallRequest, call_of, load_plugins
 from longca.api.takes import takes
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
+from longca.kernels.base import Preference
 from longca.kernels.choice import chooser, records, words
-from longca.report.explanation import PASSES, Explanation
+from longca.report.explanation import PASSES, Explanation, question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ def explain(request: ExplainRequest) -> Explanation:
     >>> longca.explain("causal_document", "32K", device="H200").contenders["bwd"]
     """
     kind, device = _device(request.device)
+    never = [name for name in load_plugins(request) if registry.get(name).preference == Preference()]
     mask, case = call_of(request, kind, deterministic=request.deterministic)
     if not words.fits(mask, case):
         raise BadInput(words.missing(mask, case))
@@ -43,15 +45,15 @@ def explain(request: ExplainRequest) -> Explanation:
         asked = chooser.contest(mask, case)
         choice = chooser.remembered(asked, mask, case) if asked.all else None
     likely = choice.by_pass if choice else dict(zip(PASSES, asked.first(case), strict=True)) if asked.all else {}
-    return Explanation(asked, choice, title_of(request, mask, case), {pass_: label for pass_, label in likely.items() if label})
+    is_drawn = mask is not request.mask and mask.documents is not None and request.documents is None
+    title = question(mask, case, request.seed if is_drawn else None)
+    return Explanation(asked, choice, title, {pass_: label for pass_, label in likely.items() if label}, never)
 
 
 def _device(device: str | None) -> tuple[str, str]:
     """The kind of a device, and the name under which records have it; an empty name stands for this machine."""
     if device is None or device in KINDS:
-        kind = device or devices.kind()
-        devices.require(kind)
-        return kind, ""
+        return devices.require(device), ""
     wanted = set(re.findall(r"\w+", str(device).lower()))
     names = [name for name in records.devices() if wanted <= set(re.findall(r"\w+", name.lower()))]
     if len(names) != 1:

@@ -10,6 +10,18 @@ from pathlib import Path
 from longca.errors import BadInput
 
 
+def refuse_no_png(path: str | Path, flag: str = "--png") -> None:
+    if Path(path).suffix.lower() != ".png":
+        raise BadInput(f"{flag} writes a PNG file, so its name must end in .png, not {Path(path).name!r}.")
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder.") from error
+
+
 def write_text(target: str | Path, text: str) -> Path:
     return write_file(target, lambda path: path.write_text(text, encoding="utf-8"))
 

@@ -25,6 +25,13 @@ def folder_of(journal: Any) -> str:
     return fspath(folder)
 
 
+def folders_of(journals: Sequence[Any]) -> list[str]:
+    """The folders of journals, of which there must be one or more."""
+    if not journals:
+        raise BadInput("name the folder of a journal, or give what longca.run returned.")
+    return [folder_of(journal) for journal in journals]
+
+
 def merge(out: str | Path, *journals: Any, pack: bool = False) -> Merged:
     """Adds the records of journals to the journal in `out`, and returns how many were added, replaced and kept. A later journal replaces
     equal cells of an earlier one. `pack` compresses the result; no run can add to it then.
@@ -33,7 +40,7 @@ def merge(out: str | Path, *journals: Any, pack: bool = False) -> Merged:
     """
     from longca.results import merge as merging
 
-    return merging.merge(out, [folder_of(journal) for journal in journals], packed=pack)
+    return merging.merge(out, folders_of(journals), packed=pack)
 
 
 def export(*journals: Any, format: str = "csv", out: str | Path | None = None) -> str:
@@ -48,7 +55,7 @@ def export(*journals: Any, format: str = "csv", out: str | Path | None = None) -
 
     if format not in (*WRITERS, "parquet"):
         raise unknown("format", format, [*WRITERS, "parquet"])
-    results = read_some([folder_of(journal) for journal in journals])
+    results = read_some(folders_of(journals))
     if format == "parquet":
         if out is None:
             raise BadInput("parquet is written to a file; give it with out=.")

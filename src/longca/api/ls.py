@@ -179,8 +179,9 @@ def _distributions(names: Sequence[str], png: str | Path | None, lengths: str | 
         known[name] = shares.of_lengths(own)
     if png is None:
         return Listing(entries, columns)
-    if Path(png).suffix.lower() != ".png":
-        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {Path(png).name!r}.")
+    from longca.api.files import refuse_no_png
+
+    refuse_no_png(png)
     from longca.masks.draw_lengths import write_lengths
 
     return Listing(entries, columns, png=write_lengths(known, png))

@@ -3,14 +3,16 @@ objects, which are written into files: workers are other processes, and a record
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from longca import masks
+from longca.api.files import make_folder
 from longca.bench.plan.cells import refuse_large_pattern
-from longca.bench.plan.request import Number, Texts, document_lengths, texts
+from longca.bench.plan.request import MaskSettings, Texts, document_lengths, texts
 from longca.errors import BadInput
 from longca.kernels import block_selection
 from longca.kernels.block_selection import Heads
@@ -66,25 +68,31 @@ def _entries(given: Any) -> list[Any]:
 
 def _write(mask: Mask, folder: Path) -> Path:
     name = f"{mask.name}-" if NAME.fullmatch(mask.name) else ""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder.") from error
+    make_folder(folder)
     return write_mask(mask, folder / f"{name}{mask.digest[:12]}.json")
 
 
-def build_mask(
-    name: str, seqlen: int, shape: Heads, params: Mapping[str, Number], source: str = "random", *, documents: Any, **drawing: Any
-) -> AnyMask:
-    """One mask by its name. A block pattern has a pattern per KV head of the shape, unless `params` say how many. `documents` are lengths,
-    or a file with them; `drawing` has the seed, the distribution and the packing."""
-    named, given = masks.find(name), dict[str, Any](params)
+def given_mask(mask: Any) -> str | AnyMask:
+    """The name of a mask or of a pattern, or a Mask; raises BadInput for anything else."""
+    if isinstance(mask, Pattern | BlockPattern):
+        return mask.name
+    if isinstance(mask, str | PathLike):
+        return str(fspath(mask))
+    if isinstance(mask, Mask | BlockMask):
+        return mask
+    raise BadInput(f"a mask must be a name, a file, an expression, a pattern or a Mask, not {mask!r}.")
+
+
+def build_mask(settings: MaskSettings, name: str, seqlen: int, shape: Heads, seed: int, source: str = "random") -> AnyMask:
+    """One mask by its name. A block pattern has a pattern per KV head of the shape, unless its parameters say how many."""
+    named, given = masks.find(name), dict[str, Any](settings.params or {})
     named.check(given)
     if masks.has_blocks(name):
         given |= {"heads": given.get("heads", shape.kv)} if "heads" in named.defaults else {}
         refuse_large_pattern(name, seqlen, given)
-    lengths = document_lengths(documents)
+    lengths = document_lengths(settings.documents)
     lengths = tuple(read_lengths(lengths)) if isinstance(lengths, str) else lengths
     for note in cut_note(lengths, [seqlen]) if lengths else []:
         say(f"note: {note}.")
-    return block_selection.build(name, seqlen, source, shape, documents=lengths, **drawing, **given)
+    drawing = {"documents": lengths, "distribution": settings.distribution, "packing": settings.packing}
+    return block_selection.build(name, seqlen, source, shape, seed=seed, **drawing, **given)

@@ -14,7 +14,7 @@ from longca.errors import BadInput, unknown
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
 from longca.kernels.inputs import DTYPES
-from longca.masks import Mask
+from longca.masks import Mask, own_params
 from longca.numerics import words
 from longca.numerics.measure import Measured, measure
 from longca.parallel import registry as methods
@@ -70,7 +70,7 @@ def numerics(request: NumericsRequest) -> Numerics:
 
     >>> longca.numerics("torch:chunked", "causal", "256,512", methods="ring_p2p", ranks="2,4")
     """
-    device = request.device or devices.kind()
+    device = devices.require(request.device)
     lengths = _lengths(request, device)
     dtypes = texts("dtypes", request.dtypes)
     for dtype in dtypes:
@@ -78,12 +78,15 @@ def numerics(request: NumericsRequest) -> Numerics:
             raise unknown("dtype", dtype, list(DTYPES))
     asked = _kernels(request, device)
     split = _split(request)
+    named = masks.expand(texts("masks", request.masks))
+    if foreign := [name for name in request.params or {} if not any(name in masks.find(mask).defaults for mask in named)]:
+        raise BadInput(f"none of these masks has a parameter {foreign[0]!r}; `longca ls masks` shows which they have.")
     heads, dims = parse_heads(str(request.heads)), parse_dims(str(request.head_dim))
     found = list[Measured]()
     for dtype, seqlen in product(dtypes, lengths):
         case = Case(seqlen, seqlen, *heads, *dims, dtype, device)
-        named = [(name, _mask(name, seqlen, request)) for name in masks.expand(texts("masks", request.masks))]
-        for row in measure(named, case, asked, split, request.seed):
+        built = [(name, _mask(name, seqlen, request)) for name in named]
+        for row in measure(built, case, asked, split, request.seed):
             found.append(row)
             if request.progress:
                 write_over(f"[{len(found)}] {row.method or row.kernel} {row.mask} {format_size(seqlen)} {dtype}")
@@ -123,8 +126,6 @@ def _split(request: NumericsRequest) -> list[tuple[str, int]]:
 def _mask(name: str, seqlen: int, request: NumericsRequest) -> Mask:
     if masks.has_blocks(name):
         raise BadInput(f"{name} is a block pattern; numerics takes masks of bands.")
-    known = masks.find(name).defaults
-    given: dict[str, Any] = {param: value for param, value in (request.params or {}).items() if param in known}
-    built = masks.build(name, seqlen, seed=request.seed, **given)
+    built = masks.build(name, seqlen, seed=request.seed, **own_params(name, request.params or {}))
     assert isinstance(built, Mask)
     return built

@@ -133,7 +133,7 @@ def _steps(request: SplitRequest) -> tuple[Step, ...]:
     for name in ("masks", "seqlens", "per_gpu", "seed", "seeds", "documents", "distribution", "packing"):
         if getattr(request, name) is not None:
             raise BadInput(f"a workload has masks, lengths and documents of its own; leave out {name}.")
-    return tuple({tuple(step.cell_fields.values()): step for step in read_workload(request.workload or "")}.values())
+    return tuple(read_workload(request.workload or ""))
 
 
 def _gpus(request: SplitRequest) -> tuple[int, ...]:

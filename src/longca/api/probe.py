@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longca.api.masks import build_mask
+from longca.api.files import refuse_no_png
+from longca.api.masks import build_mask, given_mask
 from longca.api.takes import takes
-from longca.bench.plan.request import Number
+from longca.bench.plan.request import MaskSettings
 from longca.errors import BadInput
 from longca.kernels.block_selection import Heads
 from longca.masks import Mask, own_params
@@ -24,7 +25,7 @@ SEQLEN, DOCUMENTS = 192, 6
 
 
 @dataclass(frozen=True)
-class ProbeRequest:
+class ProbeRequest(MaskSettings):
     """The model to probe, and the mask that it should honour."""
 
     model: Any  # a function of ids, a module, "FILE.py:function", which makes one, or "hf:TYPE[:ATTENTION]"
@@ -36,8 +37,6 @@ class ProbeRequest:
     vocab: int = 64  # ids are smaller than this
     probes: int = 48  # tokens to change
     seed: int = 0
-    params: Mapping[str, Number] | None = None  # of the masks that have them
-    documents: Any = None  # lengths, or a file with them; six short ones by default
     png: str | Path | None = None
 
 
@@ -58,6 +57,9 @@ class ProbedModel(Shown):
         """One row per finding."""
         return table_rows(self.results)
 
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": self.ok, "findings": self.rows}
+
     def parts(self) -> list[Part]:
         return [sentence for result in self.results for sentence in sentences(result, self.seqlen)]
 
@@ -73,32 +75,31 @@ def probe(request: ProbeRequest) -> ProbedModel:
 
     >>> longca.probe(model, "causal_document", 192).ok
     """
-    if request.png is not None and Path(request.png).suffix.lower() != ".png":
-        raise BadInput(f"png names a PNG file, so it must end in .png, not {Path(request.png).name!r}.")
+    if request.png is not None:
+        refuse_no_png(request.png)
     if request.layers < 1 or request.ranks < 1:
         raise BadInput(f"layers and ranks must be at least 1, not {request.layers} and {request.ranks}.")
     masks = _masks(request)
-    settings = (masks, request.vocab, request.probes, request.seed)
-    model = request.model
+    results = _results(request, masks)
+    if request.png is None:
+        return ProbedModel(results, masks[0].seqlen_q)
+    from longca.probe.picture import write_picture
+
+    return ProbedModel(results, masks[0].seqlen_q, write_picture(results, request.png))
+
+
+def _results(request: ProbeRequest, masks: Sequence[Mask]) -> tuple[Probed, ...]:
+    model, settings = request.model, (request.vocab, request.probes, request.seed)
     if isinstance(model, str) and model.startswith("hf:"):
         model = _tiny_model(model, masks, request.vocab)
     if isinstance(model, str):
-        counts = [1] if request.ranks == 1 else [1, request.ranks]
-        results = probe_ranks(model, masks, counts, *settings[1:])
-    elif callable(model):
-        if request.ranks > 1:
-            raise BadInput(
-                'ranks need a model that each of them can make; give "FILE.py:function", or call probe in every process of your job.'
-            )
-        results = probe_model(model, *settings)
-    else:
+        return tuple(probe_ranks(model, masks, [1] if request.ranks == 1 else [1, request.ranks], *settings))
+    if not callable(model):
         raise BadInput(f'the model must be a function of ids, a module or "FILE.py:function", not {type(model).__name__}.')
-    png = None
-    if request.png is not None:
-        from longca.probe.picture import write_picture
-
-        png = write_picture(results, request.png)
-    return ProbedModel(tuple(results), masks[0].seqlen_q, png)
+    if request.ranks > 1:
+        needed = 'give "FILE.py:function", or call probe in every process of your job'
+        raise BadInput(f"ranks need a model that each of them can make; {needed}.")
+    return tuple(probe_model(model, masks, *settings))
 
 
 def _tiny_model(text: str, masks: Sequence[Mask], vocab: int) -> Any:
@@ -112,27 +113,28 @@ def _tiny_model(text: str, masks: Sequence[Mask], vocab: int) -> Any:
 
 
 def _masks(request: ProbeRequest) -> list[Mask]:
-    given = list(request.mask) if isinstance(request.mask, Sequence) and not isinstance(request.mask, str) else [request.mask]
+    listed = isinstance(request.mask, Sequence) and not isinstance(request.mask, str)
+    given = [given_mask(mask) for mask in (request.mask if listed else [request.mask])]
     sizes = [mask.seqlen_q for mask in given if isinstance(mask, Mask)]
     seqlen = parse_size(str(request.seqlen or (sizes[0] if sizes else SEQLEN)))
     params, names = dict(request.params or {}), [str(mask) for mask in given if not isinstance(mask, Mask)]
     known = {key for name in names for key in own_params(name, params)}
 
     def build(name: str) -> Mask:
-        return _built(name, seqlen, request, own_params(name, params) | {key: params[key] for key in params if key not in known})
+        own = own_params(name, params) | {key: params[key] for key in params if key not in known}
+        return _built(name, seqlen, replace(request, params=own))
 
     built = [mask if isinstance(mask, Mask) else build(str(mask)) for mask in given]
     return built * request.layers if len(built) == 1 else built
 
 
-def _built(name: str, seqlen: int, request: ProbeRequest, params: Mapping[str, Number], documents: Any = None) -> Mask:
-    given = request.documents if documents is None else documents
-    drawing = {"seed": request.seed, "documents": given, "distribution": None, "packing": None}
-    mask = build_mask(name, seqlen, Heads(1, 1, 64), params, **drawing)
+def _built(name: str, seqlen: int, request: ProbeRequest) -> Mask:
+    mask = build_mask(request, name, seqlen, Heads(1, 1, 64), request.seed)
     if not isinstance(mask, Mask):
         raise BadInput(f"{name} is a block pattern, which a model selects itself; probe takes masks of bands.")
-    if given is None and mask.documents and len(mask.documents) == 1:  # the usual documents are longer than a probe
-        return _built(name, seqlen, request, params, short_documents(seqlen, request.seed))
+    drawn = request.documents is None and request.distribution is None and request.packing is None
+    if drawn and mask.documents and len(mask.documents) == 1:  # the usual documents are longer than a probe
+        return _built(name, seqlen, replace(request, documents=short_documents(seqlen, request.seed)))
     return mask
 
 

@@ -13,41 +13,36 @@ from msgspec.structs import replace
 
 from longca import devices
 from longca.api import sides
+from longca.api.files import make_folder
 from longca.api.takes import takes
 from longca.bench.one_device import ncu
 from longca.bench.one_device.messages import Profiled, WorkerJob
 from longca.bench.one_device.ncu import NcuFailed
-from longca.bench.one_device.profile import PassProfile, Profile
+from longca.bench.one_device.profile import PassProfile, Profile, title_of
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
-from longca.bench.plan.request import Request
+from longca.bench.plan.request import LocalRequest
 from longca.bench.run.retry import outcomes
 from longca.errors import BadInput
 from longca.kernels import registry
 from longca.results import roofline
 from longca.results.problem import Pass
 from longca.results.record import Outcome
-from longca.text import format_shape, plural
 
 FOLDER = Path("out") / "profile"
 
 
 @dataclass(frozen=True)
-class ProfileRequest(Request):
+class ProfileRequest(LocalRequest):
     """One kernel on one mask; None: the default of the device."""
 
     kernel: Any
     mask: Any = "causal"
     seqlen: int | str | None = None
     _: KW_ONLY
-    heads: str | None = None
-    head_dims: str | int | None = None
-    dtypes: str | None = None
     passes: str | None = None
     seed: int = 0
-    device: str | None = None
     out: str | Path = FOLDER  # the folder of the traces
-    deadline: float | None = None
 
 
 @takes(ProfileRequest)
@@ -66,23 +61,13 @@ def profile(request: ProfileRequest) -> Profile:
         found = sides.contender(side, suite, device, folder / "kernel", side.value is not None, WorkerJob(traces=str(out)))
         if len(found.jobs) != 1:
             raise BadInput(f"a profile is of one mask, length and shape, not of {len(found.jobs)}; name one.")
-        _make_folder(out)
+        make_folder(out)
         (job,) = found.jobs
         with closing(found.workers()) as workers:
             found_outcomes = dict(outcomes(job, workers))
         passes = [_pass(entry.cell, found_outcomes[entry.cell.problem.pass_], workers.profiled) for entry in job.planned]
         why = _count(passes, found.file) if device == "cuda" else "ncu counts on GPUs, and this is a CPU."
-    problem = job.cell.problem
-    shape = f"{format_shape({name: getattr(problem, name) for name in type(problem).__struct_fields__})}, {problem.dtype}"
-    title = f"{found.kernel} on {problem.mask_title}, {plural(problem.seqlen, 'token')}, {shape}, {devices.model(device)}"
-    return Profile(title, passes, why)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot write to {out}: {error.strerror}; give another folder.") from error
+    return Profile(title_of(found.kernel, job.cell.problem, devices.model(device)), passes, why)
 
 
 def _pass(cell: Cell, outcome: Outcome, profiled: Mapping[Pass, Profiled]) -> PassProfile:

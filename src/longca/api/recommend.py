@@ -7,9 +7,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from longca.api.journals import folders_of
 from longca.api.model_window import model_note
 from longca.api.takes import takes
-from longca.bench.plan.request import Number, document_lengths, texts
+from longca.bench.plan.request import MaskSettings, document_lengths, texts
 from longca.bench.plan.workload import model as find_model
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
@@ -63,7 +64,7 @@ class Recommendation(Shown):
 
 
 @dataclass(frozen=True)
-class RecommendRequest:
+class RecommendRequest(MaskSettings):
     """A question, and the results that answer it. What is None has its default, or the model's."""
 
     mask: str
@@ -78,10 +79,6 @@ class RecommendRequest:
     memory: str | None = None
     device: str = ""
     source: str = "random"
-    params: Mapping[str, Number] | None = None
-    documents: str | Path | Sequence[int] | None = None
-    distribution: str | None = None
-    packing: str | None = None
     own_documents: bool = False
     deterministic: bool = False
     softcap: float | None = None
@@ -127,7 +124,7 @@ def _recommendation(request: RecommendRequest) -> Recommendation:
     if (answer is None or answer.best is None) and can_be_simulated(question) and question.cluster:
         from longca.api.simulated_answers import simulated_answer  # it needs torch
 
-        return Recommendation(*simulated_answer(question))
+        return Recommendation(*simulated_answer(question, request.model))
     return Recommendation(answer or _answer(request, question))
 
 
@@ -147,15 +144,16 @@ def _is_planned_each_step(question: Question) -> bool:
     return question.calls_per_plan is None and question.has_documents and question.problem.ranks == 1
 
 
-def every_answer(results: str | Path | Sequence[str | Path] | None = None, **typed: Any) -> list[Answer]:
-    """Returns all answers that the records contain, if they have what is typed: arguments of `longca.recommend`, here none is needed."""
-    wanted = parse_fields(**_typed(typed))
-    return table(_load(results, wanted.get("cluster")), wanted)
+def every_answer(request: RecommendRequest) -> list[Answer]:
+    """Returns all answers that the records contain, if they have what the request gives; here every field may be None."""
+    wanted = parse_fields(**_typed(vars(request)))
+    return table(_load(request.results, wanted.get("cluster")), wanted)
 
 
 def _load(results: str | Path | Sequence[str | Path] | None, cluster: str | None) -> Results:
     """The records; raises BadInput where none was simulated for a cluster of this name and none could be."""
-    records = shipped.load(results)
+    given = None if results is None else folders_of(results if isinstance(results, list | tuple) else [results])
+    records = shipped.load(given)
     simulated = {record.simulated for record in records.records if record.simulated}
     if cluster is not None and cluster_name(cluster) not in simulated:
         clusters.find(cluster, simulated)

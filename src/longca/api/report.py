@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from longca.api.files import write_text
-from longca.api.journals import folder_of
-from longca.errors import BadInput
+from longca.api.journals import folders_of
 from longca.report import page
 from longca.report.terminal import summary_parts
 from longca.report.timelines import read_timeline
@@ -93,9 +92,7 @@ def report(*journals: Any, title: str = "LongCA results", out: str | Path | None
 
     >>> longca.report("out/mine", out="report.html")
     """
-    if not journals:
-        raise BadInput("name the folder of a journal, or give what longca.run returned.")
-    made = Report([folder_of(journal) for journal in journals], title, traces)
+    made = Report(folders_of(journals), title, traces)
     if out is not None:
         made.save(out)
     return made

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from longca import devices
 from longca.bench.clock.telemetry import LEAST_S
+from longca.bench.one_device import compiled_code
 from longca.bench.plan import suite as suites
 from longca.bench.plan.plugins import load_masks
-from longca.bench.plan.request import Number, Request, Texts, check_suite, refuse_no_ranks, suite_of
+from longca.bench.plan.request import LocalRequest, Number, Texts, check_suite, refuse_no_ranks, suite_of
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput, Unavailable, unknown
 from longca.masks import has_blocks
@@ -28,12 +29,11 @@ SHAPES: dict[str, dict[str, Any]] = {  # of `verify`, and of `run` without a sui
 }
 FLAGS = {"params": "--set", "documents": "--lengths", "options": "--option"}  # of fields whose flag has another name
 MOST_S = 1e7  # four months
-DEVICES = ("cpu", "cuda")
 LEVELS = ("kernel", "cp")
 
 
 @dataclass(frozen=True)
-class RunRequest(Request):
+class RunRequest(LocalRequest):
     """What to measure and how."""
 
     suite: str | Path | None = None
@@ -41,15 +41,11 @@ class RunRequest(Request):
     kernels: Any = None
     masks: Any = None
     seqlens: Texts | None = None
-    heads: Texts | None = None
-    head_dims: Texts | None = None
-    dtypes: Texts | None = None
     passes: Texts | None = None
     seed: int | None = None  # that one seed
     seeds: Texts | None = None  # a number: how many, from 0 on; a list, or a text with a comma: which
     out: Any = None  # the folder of the journal
     progress: bool = True
-    device: str | None = None
     level: str | None = None
     methods: Texts | None = None
     nproc: int | None = None
@@ -70,12 +66,19 @@ class RunRequest(Request):
     energy: float | None = None
     clock: Mapping[str, Number] | None = None
     memory: str | None = None
-    deadline: float | None = None
     workers: str | None = None
     stop_after: float | None = None
     baseline: str | Path | None = None  # the name of the run that this one is compared with
     renew_baseline: bool = False
     threshold: float | str | None = None  # of that comparison
+
+
+def usable_device(device: str | None) -> str:
+    """The device that is asked for; raises where this machine lacks it. What is compiled for a GPU is kept on disk."""
+    device = devices.require(device)
+    if device == "cuda":
+        compiled_code.keep_on_disk()
+    return device
 
 
 def resolve(request: RunRequest) -> Suite:
@@ -85,7 +88,7 @@ def resolve(request: RunRequest) -> Suite:
     if request.suite is None and request.kernels is None and request.methods is None and not request.plugins and level is not LevelName.CP:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
     load_masks(request.plugin_files)
-    usual = SHAPES.get(request.device or devices.kind(), {}) if level is not LevelName.CP else {}
+    usual = SHAPES[devices.named(request.device)] if level is not LevelName.CP else {}
     suite = suites.find(str(request.suite)) if request.suite is not None else Suite(**usual)
     suite = suite_of(request, suite).changed(level=level)
     suite = suites.with_clock(suite, clock_settings(request))
@@ -98,20 +101,18 @@ def resolve(request: RunRequest) -> Suite:
 
 
 def _refuse_values(request: RunRequest) -> None:
-    """Refuses words that argparse refuses on the command line, and numbers out of range."""
-    for name, known in (("device", DEVICES), ("retry", ("failed",)), ("level", LEVELS)):
+    """Refuses words that argparse refuses on the command line, and numbers out of range; `takes` refuses other types."""
+    for name, known in (("retry", ("failed",)), ("level", LEVELS)):
         value = getattr(request, name)
         if value is not None and value not in known:
             raise unknown(name, str(value), list(known))
-    if request.shard is not None and not isinstance(request.shard, str):
-        raise BadInput(f"{request.shard!r} is not a shard; write one such as '3/8', from '1/8' to '8/8'.")
     refuse_no_ranks(request.nproc)
     for name in ("budget", "energy", "deadline", "stop_after"):
         refuse_no_seconds(name, getattr(request, name))
 
 
 def refuse_no_seconds(name: str, value: float | None) -> None:
-    if value is not None and not (isinstance(value, int | float) and 0 < value <= MOST_S):
+    if value is not None and not 0 < value <= MOST_S:
         raise BadInput(f"--{name.replace('_', '-')} must be a number of seconds over 0, not {value}; give {MOST_S:g} at most.")
 
 
@@ -129,7 +130,7 @@ def _refuse_conflicts(request: RunRequest, suite: Suite) -> None:
     energy_s = clock_settings(request).get("energy_s")
     if energy_s and suite.level == "cp":
         raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")
-    if suite.cudagraph and (suite.level == "cp" or (request.device or devices.kind()) != "cuda"):
+    if suite.cudagraph and (suite.level == "cp" or devices.named(request.device) != "cuda"):
         raise BadInput("--cudagraph captures the calls of kernels on one GPU; leave it out.")
     if energy_s and energy_s < LEAST_S:
         raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {energy_s:g}; energy is counted over that long at least.")

@@ -9,16 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longca import devices, lengths
 from longca.api.journals import folder_of
 from longca.api.kernels import Asked, asked
 from longca.api.masks import name_masks
-from longca.api.request import RunRequest, clock_settings, refuse_energy, resolve
+from longca.api.request import RunRequest, clock_settings, refuse_energy, resolve, usable_device
 from longca.api.takes import takes
-from longca.bench.one_device import compiled_code
 from longca.bench.one_device.level import OneDevice
 from longca.bench.plan import jobs
-from longca.bench.plan.cells import Planned, equal_masks
+from longca.bench.plan.cells import Planned
 from longca.bench.plan.workload import Step, read_workload
 from longca.bench.run import words
 from longca.bench.run.campaign import Finished, left_in_journal, measure, plan_level
@@ -98,28 +96,9 @@ class RunPlan:
 
     @cached_property
     def notes(self) -> list[str]:
-        """Sentences on what is left out, on documents that are cut, and on masks that are equal."""
-        equal = [f"{note}; each is measured" for note in equal_masks(self.planned)]
-        if equal:
-            equal[-1] += "; smaller windows (--set w=64) and documents of your own (--lengths) tell them apart"
-        return [*words.left_out(self.level), *(f"note: {note}" for note in [*self._cut, *equal])]
-
-    @property
-    def _cut(self) -> list[str]:
-        """Sentences on documents that do not end with the sequence: those of the suite, and those of a workload's steps."""
-        suite, seqlens = self.level.suite, {entry.cell.problem.seqlen for entry in self.planned}
-        cut = [step for step in self.steps if step.documents and sum(step.documents) > step.tokens]
-        steps = f"{plural(len(cut), 'step')} of the workload {'has' if len(cut) == 1 else 'have'} more tokens of documents than its seqlen"
-        of_steps = [f"{steps}, and what is beyond is cut off"] if cut else []
-        return lengths.cut_note(suite.document_lengths, seqlens) if suite.documents and not self.steps else of_steps
-
-    @property
-    def empty_shard(self) -> str:
-        """Why a shard holds no cell; empty where it holds some."""
-        if not self.request.shard or self.planned:
-            return ""
-        why = f"there is only {plural(self.problems, 'problem')} (mask, length, shape, seed) to share, and none is split"
-        return f"shard {self.request.shard} holds no cell: {why}."
+        """Sentences on an empty shard, on what is left out, on documents that are cut, and on masks that are equal."""
+        shard = [words.empty_shard(self.request.shard, self.problems)] if self.request.shard and not self.planned else []
+        return [*shard, *words.left_out(self.level), *words.about_masks(self.level.suite, self.planned, self.steps)]
 
     @property
     def folder(self) -> Path:
@@ -198,12 +177,9 @@ def journal_folder(request: RunRequest, *, many: bool) -> Path:
 
 def make_level(request: RunRequest, given: Asked) -> Level:
     """One device or many; raises where this machine cannot do it."""
-    suite, device = resolve(request), request.device or devices.kind()
-    devices.require(device)
+    suite, device = resolve(request), usable_device(request.device)
     if clock_settings(request).get("energy_s"):
         refuse_energy(device)
-    if device == "cuda":
-        compiled_code.keep_on_disk()
     if given.files and not given.labels:
         suite = suite.changed(kernels=())  # only those of the files
     if suite.level is not LevelName.CP:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from longca import masks
-from longca.api.masks import build_mask
+from longca.api.files import refuse_no_png
+from longca.api.masks import build_mask, given_mask
 from longca.api.takes import takes
-from longca.bench.plan.request import Number
+from longca.bench.plan.request import MaskSettings
 from longca.errors import BadInput
 from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask, Mask
@@ -22,17 +23,13 @@ SEQLEN = "8K"
 
 
 @dataclass(frozen=True)
-class OneMask:
+class OneMask(MaskSettings):
     """A mask."""
 
     mask: str | AnyMask
     seqlen: int | str | None = None  # 8K, or the length of the mask in a file
     _: KW_ONLY
     seed: int = 0
-    params: Mapping[str, Number] | None = None
-    documents: Any = None  # lengths instead of drawn ones, or a file with them
-    distribution: str | None = None
-    packing: str | None = None
     source: str | None = None  # of a block pattern
     heads: str | None = None
     head_dim: str | int | None = None
@@ -74,9 +71,9 @@ def show_mask(request: MaskRequest) -> ShownMask:
     """
     if request.png is None and request.bands:
         raise BadInput("--bands draws the bands of a mask into a file; add --png FILE.")
-    if request.png is not None and Path(request.png).suffix.lower() != ".png":
-        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {Path(request.png).name!r}.")
-    mask = request.mask if not isinstance(request.mask, str) else _build(request, request.mask)
+    if request.png is not None:
+        refuse_no_png(request.png)
+    mask = named_mask(request, _shape(request))
     return ShownMask(mask, None if request.png is None else _draw(mask, request.png, request.bands))
 
 
@@ -91,18 +88,28 @@ def _draw(mask: AnyMask, path: str | Path, bands: bool) -> Path:
     return write_bands(mask, str(path))
 
 
-def _build(request: MaskRequest, name: str) -> AnyMask:
-    given = {"--source": request.source, "--heads": request.heads, "--head-dim": request.head_dim}
-    if not masks.has_blocks(name) and (flags := [flag for flag, value in given.items() if value is not None]):
-        raise BadInput(f"{name} is not a block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do.")
-    heads = parse_heads(str(request.heads)) if request.heads else (int((request.params or {}).get("heads", 1)),) * 2
-    return named_mask(request, name, Heads(*heads, parse_dims(str(request.head_dim or 128))[0]))
+def _shape(request: MaskRequest) -> Heads:
+    """The heads of a block pattern."""
+    _refuse_without_blocks(request, {"--heads": request.heads, "--head-dim": request.head_dim})
+    usual = int(dict[str, Any](request.params or {}).get("heads", 1))
+    heads = parse_heads(str(request.heads)) if request.heads else (usual, usual)
+    return Heads(*heads, parse_dims(str(request.head_dim or 128))[0])
 
 
-def named_mask(request: OneMask, name: str, shape: Heads) -> AnyMask:
-    """The mask of a name, file or expression, for these heads."""
-    named = masks.find(name)
-    usual = named.seqlen if isinstance(named, masks.MaskFile) else SEQLEN
-    drawing = {field: getattr(request, field) for field in ("seed", "documents", "distribution", "packing")}
-    seqlen = parse_size(str(request.seqlen or usual))
-    return build_mask(name, seqlen, shape, request.params or {}, request.source or "random", **drawing)
+def named_mask(request: OneMask, shape: Heads) -> AnyMask:
+    """The mask of a request; a block pattern is for these heads."""
+    mask = given_mask(request.mask)
+    if not isinstance(mask, str):
+        return mask
+    _refuse_without_blocks(request, {"--source": request.source})
+    named = masks.find(mask)
+    seqlen = request.seqlen or (named.seqlen if isinstance(named, masks.MaskFile) else SEQLEN)
+    return build_mask(request, mask, parse_size(str(seqlen)), shape, request.seed, request.source or "random")
+
+
+def _refuse_without_blocks(request: OneMask, given: Mapping[str, object]) -> None:
+    """Refuses flags that only block patterns take, beside another mask."""
+    flags, mask = [flag for flag, value in given.items() if value is not None], given_mask(request.mask)
+    if flags and isinstance(mask, str) and not masks.has_blocks(mask):
+        words = f"{' and no '.join(flags)}; {' and '.join(masks.block_names())} do"
+        raise BadInput(f"{mask} is not a block pattern, so it takes no {words}.")

@@ -15,8 +15,7 @@ from typing import Any
 
 from longca import devices
 from longca.api.masks import name_masks
-from longca.api.request import RunRequest, resolve
-from longca.bench.one_device import compiled_code
+from longca.api.request import RunRequest, resolve, usable_device
 from longca.bench.one_device import workers as one_device
 from longca.bench.one_device.in_process import InProcess
 from longca.bench.one_device.level import offered_by
@@ -67,24 +66,20 @@ class Side:
 def sides(old: Any, new: Any) -> tuple[Side, Side]:
     """The two sides. A text that is neither a kernel nor a file is a revision of the file of the other side."""
     a, b = _side(old), _side(new)
-    if isinstance(a, str) and isinstance(b, Side) and b.file is not None and not b.revision:
-        a = Side(f"{a}:{b.file}", b.kernel, b.file, a)
-    elif isinstance(b, str) and isinstance(a, Side) and a.file is not None and not a.revision:
-        b = Side(f"{b}:{a.file}", a.kernel, a.file, b)
-    for side in (a, b):
-        if isinstance(side, str):
-            raise unknown("kernel", side, registry.names())
-    assert isinstance(a, Side)
-    assert isinstance(b, Side)
-    return a, b
+    return _resolved(a, b), _resolved(b, a)
 
 
 def one(given: Any) -> Side:
     """A single kernel."""
-    side = _side(given)
-    if isinstance(side, str):
-        raise unknown("kernel", side, registry.names())
-    return side
+    return _resolved(_side(given), "")
+
+
+def _resolved(side: Side | str, other: Side | str) -> Side:
+    if isinstance(side, Side):
+        return side
+    if isinstance(other, Side) and other.file is not None and not other.revision:
+        return Side(f"{side}:{other.file}", other.kernel, other.file, side)
+    raise unknown("kernel", side, registry.names())
 
 
 def _side(given: Any) -> Side | str:
@@ -105,11 +100,7 @@ def suite_of(request: Request, masks: Any, seqlens: Texts | None, folder: Path) 
     shared = {field.name: getattr(request, field.name) for field in fields(RunRequest) if hasattr(request, field.name)}
     shared |= {"masks": named.masks, "seqlens": named.seqlens, "kernels": "torch"}
     plain = RunRequest(**{name: value for name, value in shared.items() if name not in OWN})
-    suite, device = resolve(plain), plain.device or devices.kind()
-    devices.require(device)
-    if device == "cuda":
-        compiled_code.keep_on_disk()
-    return suite, device
+    return resolve(plain), usable_device(plain.device)
 
 
 @dataclass(frozen=True)
@@ -128,6 +119,8 @@ def contender(side: Side, suite: Suite, device: str, folder: Path, in_process: b
     file = side.checked_out(folder)
     offered = offered_by([file] if file else [], device, suite.limits, start)
     names = list(dict.fromkeys(entry.name for entry in offered.values()))
+    if file and not names:
+        raise BadInput(f"{side.title} has no kernel; give a file with a function that @longca.kernel decorates, or the name of a kernel.")
     if not side.kernel and len(names) != 1:
         raise BadInput(f"{side.title} has the kernels {', '.join(names)}; name one of them, as in {side.title}:{names[0]}.")
     if file and side.kernel and side.kernel.partition(":")[0] not in names:

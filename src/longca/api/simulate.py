@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from longca.api.files import refuse_no_png
 from longca.api.plan import SplitRequest, per_node_of, splits_of
 from longca.api.takes import takes
 from longca.bench.plan.request import Number, Texts, texts
@@ -96,6 +97,8 @@ def _watched(request: SimulateRequest, splits: Splits) -> list[int]:
     """The ranks whose timelines are wanted. Refuses requests for more than one timeline before anything is simulated."""
     if request.trace is None and request.timeline is None:
         return []
+    if request.timeline is not None:
+        refuse_no_png(request.timeline, "--timeline")
     cells = splits.cells()
     if len(cells) != 1:
         tried = "of which --best makes several; " if request.best else ""
@@ -113,7 +116,7 @@ def _watched(request: SimulateRequest, splits: Splits) -> list[int]:
 def _write_timelines(request: SimulateRequest, result: Simulated, watched: Sequence[int]) -> None:
     if result.prediction is None:
         raise BadInput(f"there is no timeline: {result.outcome.reason}")
-    times = timeline.of_ranks(result.prediction.ranks, watched)
+    times = {rank: result.prediction.ranks[rank] for rank in watched}
     title = f"{words.method_name(result.cell)} on {request.cluster} (simulated): {words.title(result.cell)}"
     if request.trace is not None:
         timeline.write_trace(times, title, Path(request.trace))

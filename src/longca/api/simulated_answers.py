@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, fields
 
 import msgspec
 
@@ -27,35 +25,46 @@ from longca.simulate.run import MODEL
 from longca.text import format_dims, format_heads
 
 
-def simulated_answer(question: Question, progress: bool = True) -> tuple[Answer, list[Part]]:
-    """The answer of the simulation, and its words: those of `longca simulate --best`."""
-    request = request_of(question, progress)
+@dataclass(frozen=True)
+class Kept:
+    """A simulation as a file keeps it."""
+
+    choices: tuple[Choice, ...]
+    packs: int
+    seeds: tuple[int, ...]
+    device: str
+    on_cpu: bool
+    parts: list[Table | str]  # what `longca simulate --best` prints
+
+
+def simulated_answer(question: Question, model: str | None = None, progress: bool = True) -> tuple[Answer, list[Part]]:
+    """The answer of the simulation, and its words: those of `longca simulate --best`. That of a model is for all its layers."""
+    request = request_of(question, model, progress)
     file = tuned_folder().parent / "simulated" / f"{_key(request)}.json"
-    kept = _read(file)
-    if kept is None:
-        simulation = run_simulation(request, lambda row: None)
-        kept = {
-            "choices": [vars(choice) for choice in choices_of(simulation)],
-            "packs": max((contest.packs for contest in simulation.contests), default=0),
-            "seeds": sorted({result.cell.problem.seed for result in simulation.results}),
-            "device": simulation.cluster.device,
-            "on_cpu": bool(simulation.cluster.cores),
-            "parts": [part if isinstance(part, str) else part._asdict() for part in simulation.parts()],
-        }
+    try:
+        kept = msgspec.json.decode(file.read_bytes(), type=Kept)
+    except (OSError, msgspec.DecodeError):
+        kept = _simulated(request)
         with suppress(OSError):  # a folder that cannot be written: simulated again the next time
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(msgspec.json.encode(kept))
-    choices = tuple(Choice(**own | {"ms_over_masks": tuple(own["ms_over_masks"]), "sources": ()}) for own in kept["choices"])
-    seeds = tuple(kept["seeds"]) if question.has_documents and not question.problem.documents else ()
-    answer = Answer(question, kept["device"], kept["on_cpu"], seeds, kept["packs"], choices, None, (), (), None, ())
-    return answer, [part if isinstance(part, str) else Table(**part) for part in kept["parts"]]
+    seeds = kept.seeds if question.has_documents and not question.problem.documents else ()
+    return Answer(question, kept.device, kept.on_cpu, seeds, kept.packs, kept.choices, None, (), (), None, ()), kept.parts
 
 
-def request_of(question: Question, progress: bool) -> SimulateRequest:
+def _simulated(request: SimulateRequest) -> Kept:
+    simulation = run_simulation(request, lambda row: None)
+    packs = max((contest.packs for contest in simulation.contests), default=0)
+    seeds, cluster = tuple(sorted({result.cell.problem.seed for result in simulation.results})), simulation.cluster
+    return Kept(tuple(choices_of(simulation)), packs, seeds, cluster.device, bool(cluster.cores), simulation.parts())
+
+
+def request_of(question: Question, model: str | None, progress: bool) -> SimulateRequest:
     problem = question.problem
     given = msgspec.structs.asdict(problem)
     return SimulateRequest(
         masks=[problem.mask],
+        model=model,
         gpus=problem.ranks,
         seqlens=problem.seqlen,
         heads=[format_heads(given)],
@@ -83,13 +92,6 @@ def _key(request: SimulateRequest) -> str:
     kernel = kernels.default_for_methods("cpu" if cluster[1].cores else "cuda")
     methods = {name: method_versions(name) for name in registry.names()}
     return fingerprint(asked, cluster, MODEL, errors.FILE.read_text(), longca.__version__, methods, kernel_versions(kernel))
-
-
-def _read(file: Path) -> Any:
-    try:
-        return msgspec.json.decode(file.read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 def choices_of(simulation: Simulation) -> list[Choice]:

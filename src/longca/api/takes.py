@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
-from typing import Any, ParamSpec, TypeVar
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from types import UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from longca.errors import BadInput
+from longca.text import short
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+WIDER: dict[Any, Any] = {int: Integral, float: Real, Path: PathLike}  # numbers of numpy, and other paths
+PLAIN: dict[Any, str] = {
+    str: "a text", int: "a whole number", float: "a number", bool: "True or False", Path: "a path", Mapping: "a dictionary"
+}  # fmt: skip
 
 
 def takes(request: Callable[P, R]) -> Callable[[Callable[[R], T]], Callable[P, T]]:
@@ -30,7 +40,8 @@ def takes(request: Callable[P, R]) -> Callable[[Callable[[R], T]], Callable[P, T
         @wraps(function)
         def call(*args: P.args, **given: P.kwargs) -> T:
             _refuse_unknown(function.__name__, shown, given)
-            shown.bind(*args, **given)  # a TypeError that does not name the request
+            bound = shown.bind(*args, **given)  # a TypeError that does not name the request
+            _refuse_types(request, bound.arguments)
             return function(request(*args, **given))
 
         call.__signature__ = shown  # type: ignore[attr-defined]
@@ -39,13 +50,22 @@ def takes(request: Callable[P, R]) -> Callable[[Callable[[R], T]], Callable[P, T
     return decorate
 
 
+def _refuse_types(request: object, given: Mapping[str, Any]) -> None:
+    """Refuses values of another type where a field takes only texts, numbers, paths, truth values and mappings; None is not given."""
+    for name, hint in get_type_hints(request).items():
+        kinds = [get_origin(kind) or kind for kind in (get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
+        value, plain = given.get(name), [kind for kind in kinds if kind is not type(None)]
+        if value is not None and all(kind in PLAIN for kind in plain) and not any(_is_a(value, kind) for kind in plain):
+            raise BadInput(f"{name} must be {' or '.join(PLAIN[kind] for kind in plain)}, not {short(repr(value), 80)}.")
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, WIDER.get(kind, kind))
+
+
 def _refuse_unknown(name: str, shown: Signature, given: Mapping[str, Any]) -> None:
     for unknown in [word for word in given if word not in shown.parameters]:
         close = get_close_matches(unknown, shown.parameters, 1)
         raise TypeError(f"{name}() has no argument {unknown!r}{f'; did you mean {close[0]!r}?' if close else ''}")
-
-
-def arguments(request: type, parsed: object, **others: Any) -> dict[str, Any]:
-    """The arguments of a request from a parsed command line, where these have the same names, and these others."""
-    names = [field.name for field in fields(request)]
-    return {name: getattr(parsed, name) for name in names if hasattr(parsed, name)} | others

@@ -9,14 +9,12 @@ from typing import Any
 
 import msgspec
 
-from longca import devices, masks
-from longca.api.call import CallRequest, call_of
+from longca import devices
+from longca.api.call import CallRequest, call_of, load_plugins
 from longca.api.explain import explain
 from longca.api.run import Run, run
 from longca.api.takes import takes
-from longca.bench.plan.request import Texts, texts
-from longca.errors import BadInput, Refused
-from longca.kernels import registry
+from longca.errors import Refused
 from longca.kernels.choice import chooser, records, words
 from longca.report.explanation import Explanation
 from longca.results.choices import table
@@ -60,7 +58,6 @@ class Tuned(Shown):
 class TuneRequest(CallRequest):
     """A call of `longca.attention`, and how long to measure each kernel."""
 
-    plugins: Texts = ()
     budget: float | None = None  # seconds of samples per kernel and pass
     progress: bool = True
 
@@ -73,14 +70,8 @@ def tune(request: TuneRequest) -> Tuned:
 
     >>> longca.tune("causal_document", "32K", heads="64:8")
     """
-    kind = request.device or devices.kind()
-    if kind not in ("cpu", "cuda"):
-        raise BadInput(f"tune measures on this machine, so device is cpu or cuda, not {kind}.")
-    devices.require(kind)
-    plugins = texts("plugins", request.plugins) if request.plugins else []
-    for path in plugins:
-        masks.load_plugin(path)
-        registry.load_plugin(path)
+    kind = devices.require(request.device)
+    load_plugins(request)
     mask, case = call_of(request, kind)
     able = chooser.contest(mask, case).all
     if not able:
@@ -90,7 +81,7 @@ def tune(request: TuneRequest) -> Tuned:
         kernels=[kernel.label for kernel in able.all], masks=request.mask, seqlens=mask.seqlen_k, seed=request.seed, dtypes=case.dtype,
         heads=format_heads(shape), head_dims=format_dims(shape), passes="fwd,bwd" if case.backward else "fwd",
         softcap=case.softcap or None, sinks=case.sinks or None, device=kind, out=records.tuned_folder(), budget=request.budget,
-        plugins=plugins, progress=request.progress, **drawing,
+        plugins=request.plugins, progress=request.progress, **drawing,
     )  # fmt: skip
     write_table(done.folder)
     call = {field.name: getattr(request, field.name) for field in fields(CallRequest)}
@@ -99,7 +90,7 @@ def tune(request: TuneRequest) -> Tuned:
 
 def write_table(folder: Path) -> None:
     """Writes the table that `best` reads beside a journal, in one step."""
-    contents = msgspec.json.encode(table(read(folder)))
+    contents = msgspec.json.encode(table(read(folder), with_failed=True))
     with NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as file:
         file.write(contents)
     Path(file.name).replace(records.tuned_file())

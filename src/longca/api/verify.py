@@ -13,33 +13,32 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import to_builtins
-from msgspec.structs import asdict
 
-from longca import devices, lengths
+from longca import devices
 from longca.api.kernels import Asked, asked
 from longca.api.masks import NamedMasks, name_masks
-from longca.api.request import DEVICES, SHAPES, refuse_no_seconds
+from longca.api.request import SHAPES, refuse_no_seconds, usable_device
 from longca.api.takes import takes
-from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
+from longca.bench.one_device import words
 from longca.bench.one_device.level import OneDevice
 from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, equal_masks, plan
+from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
-from longca.kernels import registry
+from longca.kernels import discovery, registry
 from longca.kernels.base import Case
 from longca.masks import Mask
 from longca.processes import host_memory
 from longca.results.problem import TENSORS
 from longca.results.shown import Part, Shown
-from longca.text import format_extras, parse_dims, parse_heads, parse_size, say, write_over
+from longca.text import parse_dims, parse_heads, parse_size, say, write_over
 
 ROWS = ("sampled", "all")
 ODD = re.compile(r"[^\w.-]+")
@@ -101,8 +100,7 @@ class Verification(Shown):
         return [_row(finding) for finding in self.findings]
 
     def parts(self) -> list[Part]:
-        scripts = [f"wrote {folder}: `python reproduce.py` there calls the kernel on the same tensors." for folder in self.dumped]
-        return [*words.verification(self.findings), *scripts]
+        return [*words.verification(self.findings), *map(words.dumped, self.dumped)]
 
 
 def _row(finding: Finding) -> dict[str, Any]:
@@ -126,16 +124,11 @@ class VerifyPlan:
     @property
     def title(self) -> str:
         """The device, the shapes and the seed."""
-        suite = self.level.suite
-        heads, dims, dtypes = (", ".join(map(str, values)) for values in (suite.heads, suite.head_dims, suite.dtypes))
-        extras = "".join(f", {extra}" for extra in format_extras(asdict(suite)))
-        return f"{devices.model(self.level.device)}, {heads} heads of {dims}, {dtypes}{extras}, seed {suite.seed_list[0]}"
+        return words.title(self.level.suite, self.level.device)
 
     @property
     def notes(self) -> list[str]:
-        suite = self.level.suite
-        cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
-        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned))]
+        return words.notes(self.level.suite, self.planned, sampled=self.request.rows == "sampled")
 
     def check(
         self,
@@ -150,7 +143,8 @@ class VerifyPlan:
 
         def dump(cell: Cell, finding: Finding) -> None:
             if self.request.dump is not None and not cell.problem.is_pattern:
-                dumped.append(dump_failure(Path(self.request.dump), cell, level.catalogue.entries[cell.kernel].plugin, finding))
+                plugin, every = level.catalogue.entries[cell.kernel].plugin, self.request.rows == "all"
+                dumped.append(dump_failure(Path(self.request.dump), cell, plugin, finding, every))
 
         def workers(cache: Path) -> Workers:
             settings = WorkerJob(timed=False, repeats=self.request.repeat, all_rows=self.request.rows == "all")
@@ -188,12 +182,7 @@ def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None,
     named = name_masks(QUICK if request.quick and request.masks == "all" else request.masks, request.seqlens, folder)
     seqlens = seqlen if named.seqlens is None else named.seqlens
     request = replace(request, masks=named.masks, seqlens=seqlens, plugins=[*given.files, *request.plugin_files])
-    device = request.device or devices.kind()
-    if device not in DEVICES:
-        raise unknown("device", str(device), list(DEVICES))
-    devices.require(device)
-    if device == "cuda":
-        compiled_code.keep_on_disk()
+    device = usable_device(request.device)
     suite = _suite(request, device)
     files, labels = request.plugin_files, given.labels
     usual = [] if files else registry.available_labels(device)
@@ -211,6 +200,8 @@ def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None,
         for name in suite.masks
     ]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
+    if request.dump is not None:
+        Path(request.dump).mkdir(parents=True, exist_ok=True)  # where it cannot be, this is said before anything is checked
     return VerifyPlan(level, planned, labels, named, request)
 
 
@@ -234,8 +225,8 @@ def _suite(request: VerifyRequest, device: str) -> Suite:
     return suite
 
 
-def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding) -> Path:
-    """Writes the tensors of a cell, and a script that calls its kernel; returns the folder."""
+def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding, every: bool) -> Path:
+    """Writes the tensors of a cell, of the rows that were compared, and a script that calls its kernel; returns the folder."""
     from longca.bench.check.example import dump
 
     problem = cell.problem
@@ -243,7 +234,8 @@ def dump_failure(folder: Path, cell: Cell, plugin: str | None, finding: Finding)
     own = folder / ODD.sub("-", "-".join(map(str, parts)))
     mask = problem.build_mask()
     assert isinstance(mask, Mask)
-    dump(own, mask, cell.case(mask), problem.seed, finding.kernel, plugin, f"{finding}: {finding.reason}")
+    is_object = plugin is None and discovery.is_lent(registry.get(cell.kernel))
+    dump(own, mask, cell.case(mask), problem.seed, finding.kernel, plugin, f"{finding}: {finding.reason}", is_object, every)
     return own
 
 

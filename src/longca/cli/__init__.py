@@ -20,6 +20,7 @@ from pkgutil import iter_modules
 from typing import Any, NoReturn
 
 from longca import __version__
+from longca.cli._flags import refuse_empty
 from longca.errors import BadInput, LongcaError, unknown
 from longca.text import printable, short
 
@@ -132,10 +133,8 @@ def _placeholder(positional: argparse.Action) -> str:
 
 
 def _refuse_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuses empty values: an unset variable in a CI job must not silently mean the default."""
     for action in parser._actions:
         value = getattr(args, action.dest, None)
         for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and not text.strip(" ,\t\n"):
-                name = max(action.option_strings, key=len, default=action.metavar or action.dest)
-                raise BadInput(f"{name} is empty; give a value, or leave it out.")
+            if isinstance(text, str):
+                refuse_empty(str(max(action.option_strings, key=len, default=action.metavar or action.dest)), text)

@@ -1,10 +1,48 @@
-"""Flags that verbs share, each group written once."""
+"""Flags that verbs share, each group written once, and the call of the Python function that they belong to."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from longca.errors import BadInput
+from longca.text import parse_axes, parse_settings
 
 Parser = argparse._ActionsContainer
+T = TypeVar("T")
+HERE = ("8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")  # usual heads, head sizes and dtypes
+
+
+def call(function: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:
+    """Calls a function, or makes a request, with the flags that have the names of its parameters, and these others."""
+    from inspect import signature
+
+    return function(**{name: getattr(args, name) for name in signature(function).parameters if hasattr(args, name)} | others)
+
+
+def typed(args: argparse.Namespace, add_arguments: Callable[[argparse.ArgumentParser], None]) -> dict[str, str]:
+    """What was typed: by the name of its value the flag, or the word that stands for an argument in the usage."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    given = [action for action in parser._actions if getattr(args, action.dest) != action.default]
+    return {action.dest: str(max(action.option_strings, key=len, default=action.metavar or action.dest)) for action in given}
+
+
+class Settings(argparse.Action):
+    """Reads the values of a repeatable flag into a dictionary, all with one call of the function `const`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, flag: str | None = None) -> None:
+        refuse_empty(str(flag), value)
+        typed = [*getattr(namespace, f"{self.dest} as typed", []), value]
+        setattr(namespace, f"{self.dest} as typed", typed)
+        setattr(namespace, self.dest, self.const(typed))
+
+
+def refuse_empty(flag: str, text: str) -> None:
+    """Refuses an empty value: an unset variable in a CI job must not silently mean the default."""
+    if not text.strip(" ,\t\n"):
+        raise BadInput(f"{flag} is empty; give a value, or leave it out.")
 
 
 def add_documents(parser: Parser) -> None:
@@ -35,8 +73,38 @@ def add_shape(parser: Parser, heads: str, head_dims: str, dtypes: str) -> None:
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help=f"bf16, fp16, fp32 or fp64 (default {dtypes})")
 
 
-def add_set(parser: Parser, what: str) -> None:
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=V", help=f"{what}; repeatable")
+def add_local(parser: Parser, several: bool, plugins: str = "masks of your own") -> None:
+    """What verbs that run kernels here take besides kernels, masks and lengths; `several`: parameters may have several values."""
+    add_shape(parser, *HERE)
+    add_extras(parser)
+    add_seed(parser)
+    add_set(parser, "a parameter of the masks that have it", several)
+    add_documents(parser)
+    add_plugins(parser, plugins)
+    add_device(parser)
+    parser.add_argument("--deadline", type=float, metavar="S", help="the time limit of each step in seconds (default 300)")
+
+
+def add_question(parser: Parser, required: bool) -> None:
+    """A mask and the shape of a call."""
+    what = "a name from `longca ls masks`, a file, or an expression such as 'causal & ~sliding_window(w=64)'"
+    parser.add_argument("--mask", required=required, metavar="NAME", help=what)
+    parser.add_argument("--seqlen", required=required, metavar="S", help="tokens, such as 128K; on many GPUs, of all together")
+    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
+    parser.add_argument("--head-dim", metavar="D", help="head size; 192/128 if V has its own (default 128)")
+    parser.add_argument("--dtype", metavar="T", help="bf16, fp16, fp32 or fp64 (default bf16; explain and tune on a CPU: fp32)")
+    add_set(parser, "a parameter of the mask")
+    add_documents(parser)
+
+
+def add_passes(parser: Parser) -> None:
+    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+
+
+def add_set(parser: Parser, what: str, several: bool = False) -> None:
+    """Parameters of masks, each with one value or with several."""
+    read = parse_axes if several else parse_settings
+    parser.add_argument("--set", dest="params", action=Settings, const=read, default={}, metavar="NAME=V", help=f"{what}; repeatable")
 
 
 def add_plugins(parser: Parser, what: str) -> None:
@@ -84,7 +152,7 @@ def add_split(parser: Parser) -> None:
     )
     add_shape(parser, "64:8", "128", "bf16")
     add_extras(parser)
-    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    add_passes(parser)
     parser.add_argument("--grid", metavar="UxR[xW]", help="the grid of methods that have several (default: each method's own)")
     add_option(parser)
     add_seed(parser, "one seed of the documents", default=None)
@@ -92,7 +160,7 @@ def add_split(parser: Parser) -> None:
     parser.add_argument(
         "--workload", metavar="FILE", help="your own packs: a JSON object per line with mask and documents, as for `longca run`"
     )
-    add_set(parser, "a parameter of the masks that have it")
+    add_set(parser, "a parameter of the masks that have it", several=True)
     parser.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (docs/sparse.md)")
     add_documents(parser)
     add_plugins(parser, "methods or masks of your own")
@@ -101,8 +169,10 @@ def add_split(parser: Parser) -> None:
 def add_option(parser: Parser) -> None:
     parser.add_argument(
         "--option",
-        action="append",
-        default=[],
+        dest="options",
+        action=Settings,
+        const=parse_axes,
+        default={},
         metavar="NAME=V,V",
         help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from longca.text import printable
 
 if TYPE_CHECKING:
-    from longca.results.shown import Part
+    from longca.results.shown import Part, Shown
 
 PROSE = 30  # columns wider than this hold sentences and may be folded; figures and names may not
 NARROWEST = 18
@@ -39,6 +39,16 @@ def show_parts(parts: Iterable[Part], markdown: bool = False) -> None:
             print_text(markdown_table(part.columns, part.rows))
         else:
             show_table(part.columns, part.rows)
+
+
+def show(found: Shown, as_json: bool, lines: bool = False) -> None:
+    """Prints what a function returned: its tables and sentences, or one JSON text, or as `lines` one JSON object per row."""
+    if not as_json:
+        show_parts(found.parts())
+    elif lines:
+        print_lines(found.rows)
+    else:
+        print_json(found.to_json())
 
 
 def print_text(text: str) -> None:

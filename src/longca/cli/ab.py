@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape
-from longca.cli._tables import print_json, show_parts
-from longca.text import parse_axes
+from longca.cli._flags import add_json, add_local, add_passes, call
+from longca.cli._tables import show
 
 HELP = "time two kernels in turns, to see small changes in under a minute; exit code 1 if B is slower or wrong"
 EXAMPLES = (
@@ -22,29 +21,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("new", metavar="B", help="the kernel that is judged, written in the same ways")
     parser.add_argument("--masks", metavar="A,B", default="causal", help="names, files or expressions, as in `longca run` (default causal)")
     parser.add_argument("--seqlens", metavar="S,S", help="tokens (default 509 on a CPU, 8K on a GPU)")
-    add_shape(parser, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
-    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    add_passes(parser)
     parser.add_argument("--threshold", metavar="PART", default="1%", help="smaller changes count as SAME (default 1%%)")
     parser.add_argument(
         "--seconds", type=float, default=50.0, metavar="S", help="how long to go on without a verdict (default 50); many masks need more"
     )
-    add_extras(parser)
-    add_seed(parser)
-    add_set(parser, "a parameter of the masks that have it")
-    add_documents(parser)
-    add_plugins(parser, "masks of your own")
-    add_device(parser)
-    parser.add_argument("--deadline", type=float, metavar="S", help="the time limit of each step in seconds")
+    add_local(parser, several=True)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.ab import ABRequest, ab
-    from longca.api.takes import arguments
+    from longca.api.ab import ab
 
-    compared = ab(**arguments(ABRequest, args, params=parse_axes(args.set)))
-    if args.json:
-        print_json({"ok": compared.ok, "names": compared.names, "device": compared.device, "pairs": compared.rows})
-    else:
-        show_parts(compared.parts())
+    compared = call(ab, args)
+    show(compared, args.json)
     return 0 if compared.ok else 1

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from longca.cli._flags import add_json
+from longca.cli._flags import add_json, typed
 from longca.cli._notes import say_lacks
 from longca.cli._tables import print_json, print_text, show_parts
 from longca.errors import BadInput
 from longca.text import parse_list
+
+if TYPE_CHECKING:
+    from longca.compare.history import History
+    from longca.compare.journals import Comparison
 
 HELP = "show what became slower or faster between two journals; exit code 1 if something became slower"
 EXAMPLES = (
@@ -53,20 +58,15 @@ def run(args: argparse.Namespace) -> int:
     if args.before is None:
         raise BadInput("give two folders, A and B; or one folder and --kernel NAME; or --history DIR... for many.")
     also = _fail_on(args.fail_on or "slower")
-    for name in ONLY_FOR_TWO if args.kernel is not None and args.after is None else ():
-        if getattr(args, name):
-            raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
+    two = [flag for name, flag in typed(args, add_arguments).items() if name in ONLY_FOR_TWO]
+    if two and args.kernel is not None and args.after is None:
+        raise BadInput(f"{two[0]} is for two folders; leave it out with --kernel.")
     say_lacks([folder for folder in (args.before, args.after) if folder is not None])
     compared = compare(args.before, args.after, kernel=args.kernel, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
     if isinstance(compared, KernelStanding):
         show_parts(compared.parts(), args.md)
         return 0
-    if args.json:
-        print_json(compared.to_json())
-    elif args.md:
-        print_text(compared.markdown(args.all))
-    else:
-        show_parts(compared.parts(args.all))
+    _show(compared, args)
     return 1 if compared.fails(also) else 0
 
 
@@ -81,13 +81,17 @@ def _show_history(args: argparse.Namespace) -> int:
         raise BadInput(f"--fail-on {wrong[0]} is for two folders; with --history it takes slower.")
     say_lacks(args.history)
     found = history(*args.history, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
+    _show(found, args)
+    return 0 if found.ok or not also else 1
+
+
+def _show(found: Comparison | History, args: argparse.Namespace) -> None:
     if args.json:
-        print_json(found.rows)
+        print_json(found.to_json())
     elif args.md:
         print_text(found.markdown(args.all))
     else:
         show_parts(found.parts(args.all))
-    return 0 if found.ok or not also else 1
 
 
 def _fail_on(text: str) -> list[str]:

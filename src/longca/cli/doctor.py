@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json
-from longca.cli._tables import print_json, show_parts
+from longca.cli._flags import add_device, add_json
+from longca.cli._tables import show
 
 HELP = "show what this machine can measure, what disturbs measurements, and what to install"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="the device to examine (default: cuda if there is a GPU)")
+    add_device(parser)
     add_json(parser)
 
 
@@ -19,9 +19,5 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.doctor import doctor
     from longca.devices import gpus
 
-    found = doctor(args.device)
-    if args.json:
-        print_json({"environment": found.environment, "kernels": found.kernels, "findings": found.findings})
-    else:
-        show_parts(found.parts())
+    show(doctor(args.device), args.json)
     return 0 if args.device != "cuda" or gpus() else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from longca.cli._flags import add_json, add_plugins
-from longca.cli._tables import print_json, show_parts
+from longca.cli._tables import show
 
 HELP = "list kernels, masks, context-parallel methods, suites, models, distributions or packings"
 
@@ -26,10 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.ls import ls
 
     listing = ls(args.what, *args.names, details=args.details, plugins=args.plugins, png=args.png, lengths=args.lengths)
-    if args.json:
-        print_json(listing.rows)
-    else:
-        show_parts(listing.parts())
-        if listing.png is not None:
-            print(f"wrote {listing.png}")
+    show(listing, args.json)
+    if listing.png is not None and not args.json:
+        print(f"wrote {listing.png}")
     return 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_documents, add_json, add_plugins, add_seed, add_set
+from longca.cli._flags import add_documents, add_json, add_plugins, add_seed, add_set, call, typed
 from longca.cli._notes import load_only_masks
-from longca.cli._tables import print_lines, show_parts
+from longca.cli._tables import show
 from longca.errors import BadInput
-from longca.text import parse_settings, parse_size
+from longca.text import parse_size
 
 HELP = "show one mask, or draw a gallery of all"
 NAME_HELP = "a name from `longca ls masks`, a file that --json wrote, or an expression such as 'causal_document & sliding_window(w=512)'"
@@ -41,41 +41,32 @@ def run(args: argparse.Namespace) -> int:
         return _gallery(args)
     if args.mask is None:
         raise BadInput("give a mask (`longca ls masks` lists them), or --gallery DIR for a picture of all.")
-    from longca.api.show_mask import MaskRequest, show_mask
-    from longca.api.takes import arguments
+    from longca.api.show_mask import show_mask
 
     load_only_masks(args.plugins, "mask")
     if args.tiles or args.device or args.dtype:
         return _limit(args)
-    shown = show_mask(**arguments(MaskRequest, args, params=parse_settings(args.set)))
-    if args.json:
-        print_lines(shown.rows)
-    elif shown.png is not None:
+    shown = call(show_mask, args)
+    if shown.png is not None and not args.json:
         print(f"wrote {shown.png}")
     else:
-        show_parts(shown.parts())
+        show(shown, args.json, lines=True)
     return 0
 
 
 def _limit(args: argparse.Namespace) -> int:
-    from longca.api.mask_limit import LimitRequest, mask_limit
-    from longca.api.takes import arguments
+    from longca.api.mask_limit import mask_limit
 
-    if args.png is not None:
-        raise BadInput("--png draws the mask, and --tiles and --device print its limit; leave out one or the other.")
-    limit = mask_limit(**arguments(LimitRequest, args, params=parse_settings(args.set)))
-    if args.json:
-        print_lines(limit.rows)
-    else:
-        show_parts(limit.parts())
+    if args.png is not None or args.bands:
+        raise BadInput("--png and --bands draw the mask, and --tiles and --device print its limit; leave out one or the other.")
+    show(call(mask_limit, args), args.json, lines=True)
     return 0
 
 
 def _gallery(args: argparse.Namespace) -> int:
     from longca.masks.draw import write_gallery
 
-    alone = ("mask", "documents", "distribution", "packing", "png", "source", "heads", "head_dim", "tiles", "device", "dtype")
-    if args.set or args.json or args.plugins or args.bands or any(getattr(args, option) is not None for option in alone):
+    if typed(args, add_arguments).keys() - {"gallery", "seqlen", "seed"}:
         raise BadInput("--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.")
     print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or '8K'), args.seed)}")
     return 0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_device, add_json, add_seed, add_set
-from longca.cli._tables import print_lines, show_parts
+from longca.cli._flags import add_device, add_json, add_seed, add_set, call
+from longca.cli._tables import show
 from longca.errors import Refused
-from longca.text import parse_settings
 
 HELP = "compare kernels and methods with fp64, and their bits with a second call's"
 EXAMPLES = (
@@ -33,12 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.numerics import NumericsRequest, numerics
-    from longca.api.takes import arguments
+    from longca.api.numerics import numerics
 
-    found = numerics(**arguments(NumericsRequest, args, params=parse_settings(args.set)))
-    if args.json:
-        print_lines(found.rows)
-    else:
-        show_parts(found.parts())
+    found = call(numerics, args)
+    show(found, args.json, lines=True)
     return 0 if found.ok else Refused.exit_code

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json, add_split
+from longca.cli._flags import add_json, add_split, call
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import Refused
-from longca.text import parse_axes
 
 HELP = "show what each method sends, holds and computes per GPU, exactly and without a GPU"
 
@@ -21,10 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.api.plan import PlanRequest, run_plan
-    from longca.api.takes import arguments
 
-    request = PlanRequest(**arguments(PlanRequest, args, params=parse_axes(args.set), options=parse_axes(args.option)))
-    plan = run_plan(request, lambda row: print_lines([row]) if args.json else None)
+    plan = run_plan(call(PlanRequest, args), lambda row: print_lines([row]) if args.json else None)
     if not args.json:
         show_parts(plan.parts())
     return 0 if plan.ok else Refused.exit_code

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json, add_seed, add_set
-from longca.cli._tables import print_json, show_parts
-from longca.text import parse_settings
+from longca.cli._flags import add_documents, add_json, add_seed, add_set, call
+from longca.cli._tables import show
 
 HELP = "find out whether a model honours its mask, on one rank and on several"
 EXAMPLES = (
@@ -28,26 +27,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--layers", type=int, default=1, metavar="N", help="how often the model applies the mask (default 1)")
     parser.add_argument("--seqlen", metavar="S", help="tokens (default 192)")
-    parser.add_argument("--lengths", dest="documents", metavar="FILE", help="document lengths: a JSON list, or numbers in a text file")
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="probe on one rank and on N gloo ranks (default 1)")
     parser.add_argument("--vocab", type=int, default=64, metavar="N", help="ids are smaller than this (default 64)")
     parser.add_argument("--probes", type=int, default=48, metavar="N", help="how many tokens to change (default 48)")
     parser.add_argument("--png", metavar="FILE", help="draw what is allowed, what is seen, and the difference")
     add_seed(parser, "the seed of ids, lengths and parameters (default 0)")
     add_set(parser, "a parameter of the masks that have it, such as w=32")
+    add_documents(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.probe import ProbeRequest, probe
-    from longca.api.takes import arguments
+    from longca.api.probe import probe
 
-    mask = [args.mask, *args.more] if args.more else args.mask
-    probed = probe(**arguments(ProbeRequest, args, mask=mask, params=parse_settings(args.set)))
-    if args.json:
-        print_json({"ok": probed.ok, "findings": probed.rows})
-    else:
-        show_parts(probed.parts())
-        if probed.png is not None:
-            print(f"wrote {probed.png}")
+    probed = call(probe, args, mask=[args.mask, *args.more] if args.more else args.mask)
+    show(probed, args.json)
+    if probed.png is not None and not args.json:
+        print(f"wrote {probed.png}")
     return 0 if probed.ok else 1

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape
-from longca.cli._tables import print_lines, show_parts
-from longca.text import parse_settings
+from longca.cli._flags import add_json, add_local, add_passes, call
+from longca.cli._tables import show
 
 HELP = "show where the time of a kernel goes, and the least time of the device; writes traces for Perfetto"
 EXAMPLES = (
@@ -19,26 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", required=True, metavar="K", help="a name, a file, FILE.py:KERNEL, or a file at a git revision")
     parser.add_argument("--mask", default="causal", metavar="M", help="a name, a file or an expression (default causal)")
     parser.add_argument("--seqlen", metavar="S", help="tokens (default 509 on a CPU, 8K on a GPU)")
-    add_shape(parser, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
-    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    add_passes(parser)
     parser.add_argument("--out", default="out/profile", metavar="DIR", help="the folder of the traces (default out/profile)")
-    add_extras(parser)
-    add_seed(parser)
-    add_set(parser, "a parameter of the mask")
-    add_documents(parser)
-    add_plugins(parser, "masks of your own")
-    add_device(parser)
-    parser.add_argument("--deadline", type=float, metavar="S", help="the time limit of each step in seconds")
+    add_local(parser, several=False)
     add_json(parser, "print one JSON object per GPU kernel or operation")
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.profile import ProfileRequest, profile
-    from longca.api.takes import arguments
+    from longca.api.profile import profile
 
-    found = profile(**arguments(ProfileRequest, args, params=parse_settings(args.set)))
-    if args.json:
-        print_lines(found.rows)
-    else:
-        show_parts(found.parts())
+    found = call(profile, args)
+    show(found, args.json, lines=True)
     return 0 if found.ok else 1

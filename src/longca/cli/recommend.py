@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from longca.cli._flags import add_documents, add_extras, add_plugins, add_set
+from longca.cli._flags import add_extras, add_plugins, add_question, call
 from longca.cli._notes import load_only_masks, say_lacks
 from longca.cli._tables import print_json, show_parts
 from longca.errors import BadInput
@@ -26,15 +26,9 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mask", help="a name from `longca ls masks`, a file, or an expression such as 'causal & ~sliding_window(w=64)'")
-    parser.add_argument("--seqlen", metavar="S", help="tokens of all GPUs together, such as 128K")
-    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
-    parser.add_argument("--head-dim", metavar="D", help="head size; 192/128 if V has its own (default 128)")
-    parser.add_argument("--dtype", help="bf16, fp16, fp32 or fp64 (default bf16)")
+    add_question(parser, required=False)
     parser.add_argument("--pass", dest="pass_", metavar="P", help="fwd, bwd or fwd+bwd (default)")
-    add_set(parser, "a parameter of the mask")
     parser.add_argument("--source", metavar="NAME", help="how block patterns were selected (default random)")
-    add_documents(parser)
     parser.add_argument(
         "--calls-per-plan", type=int, metavar="N", help="include planning time, divided by N calls: 1 if every call has a new mask"
     )
@@ -71,7 +65,7 @@ def _answer(args: argparse.Namespace) -> int:
     from longca.recommend.rank import NO_RECORD
 
     try:
-        recommendation = recommend(**_typed(args))
+        recommendation = call(recommend, args)
     except SeveralDevices as several:
         if args.export or args.json or args.code:  # these hold one answer
             raise
@@ -97,22 +91,13 @@ def _answer_each(devices: Sequence[str], args: argparse.Namespace) -> int:
     return min(codes)
 
 
-def _typed(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of `longca.recommend`, as typed."""
-    from longca.api.recommend import RecommendRequest
-    from longca.api.takes import arguments
-    from longca.text import parse_settings
-
-    return arguments(RecommendRequest, args, params=parse_settings(args.set))
-
-
 def _export_table(args: argparse.Namespace) -> int:
-    from longca.api.recommend import every_answer
+    from longca.api.recommend import RecommendRequest, every_answer
     from longca.recommend.rank import NO_RECORD
 
     if not args.export or args.code or args.json:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
-    answers = every_answer(**_typed(args))
+    answers = every_answer(call(RecommendRequest, args))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD
 

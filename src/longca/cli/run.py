@@ -8,14 +8,26 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_device, add_documents, add_extras, add_option, add_plugins, add_seed, add_set, add_shape, add_sharing
-from longca.cli._ranks import take_part
+from longca.cli._flags import (
+    HERE,
+    Settings,
+    add_device,
+    add_documents,
+    add_extras,
+    add_option,
+    add_passes,
+    add_plugins,
+    add_seed,
+    add_set,
+    add_shape,
+    add_sharing,
+    call,
+)
 from longca.cli._tables import show_parts
 from longca.errors import Refused, unknown
-from longca.text import parse_axes, parse_list, parse_settings, plural
+from longca.text import parse_list, parse_settings, plural
 
 if TYPE_CHECKING:
-    from longca.api.request import RunRequest
     from longca.api.run import RunPlan
     from longca.results.record import Status
 
@@ -53,11 +65,11 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         help="names, files, expressions such as 'causal & sliding_window(w=512)'; all: the paper's twelve; every: all static masks",
     )
     what.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K (default 509 on a CPU, 8K on a GPU)")
-    add_shape(what, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
-    what.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    add_shape(what, *HERE)
+    add_passes(what)
     add_seed(what, "the seed of masks and data (default 0, or those of the suite)", default=None)
     what.add_argument("--seeds", metavar="N|A,B", help="several seeds: how many, from 0 on; or which, such as 42,43")
-    add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5")
+    add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5", several=True)
     add_documents(what)
     what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (docs/sparse.md)")
     what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
@@ -130,8 +142,9 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
     limits.add_argument(
         "--clock",
-        action="append",
-        default=[],
+        action=Settings,
+        const=parse_settings,
+        default={},
         metavar="NAME=V",
         help="a setting of the clock, such as warmup_s=0.06,target=0.01; repeatable; --print-config shows all",
     )
@@ -145,23 +158,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def request_of(args: argparse.Namespace) -> RunRequest:
-    """Returns the request of the command line."""
-    from longca.api.request import RunRequest
-    from longca.api.takes import arguments
-
-    settings = {"params": parse_axes(args.set), "options": parse_axes(args.option), "clock": parse_settings(args.clock)}
-    return RunRequest(**arguments(RunRequest, args, **settings))
-
-
 def run(args: argparse.Namespace) -> int:
-    from longca.api.request import resolve
+    from longca.api.request import RunRequest, resolve
     from longca.api.run import as_texts, make_level, plan_run
     from longca.bench.plan.suite import to_toml
     from longca.parallel import joining
     from longca.results.record import LevelName
 
-    request, failing = request_of(args), failing_statuses(args.fail_on)
+    request, failing = call(RunRequest, args), failing_statuses(args.fail_on)
     if args.print_config:
         print(to_toml(resolve(request)), end="")
         return 0
@@ -176,7 +180,11 @@ def run(args: argparse.Namespace) -> int:
     def measure() -> int:
         return _measure(args, plan_run(request, level), failing)
 
-    return measure() if launch is None else take_part(launch, level, measure)
+    if launch is None:
+        return measure()
+    from longca.cli._ranks import take_part
+
+    return take_part(launch, level, measure)
 
 
 def _dry_run(plan: RunPlan) -> int:
@@ -184,7 +192,6 @@ def _dry_run(plan: RunPlan) -> int:
     from longca.bench.run import words
 
     planned, suite = plan.planned, plan.level.suite
-    _say(plan.empty_shard)
     show_parts([words.cell_table([entry.cell for entry in planned]), *plan.level.details(planned)])
     _say(*plan.notes)
     try:
@@ -207,13 +214,14 @@ def _say(*sentences: str) -> None:
 
 
 def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status]) -> int:
-    from longca.bench.many_devices import overlap
     from longca.bench.run import words
 
-    _say(plan.empty_shard, *plan.notes)
+    _say(*plan.notes)
     done = plan.measure()
     show_parts(done.parts())
     if args.trace:
+        from longca.bench.many_devices import overlap
+
         show_parts(["", overlap.table(done.records), f"traces, for ui.perfetto.dev: {args.trace}"])
     if remark := words.faults(done.statuses, failing):
         print(remark)

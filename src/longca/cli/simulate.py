@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from longca.cli._flags import add_json, add_split
+from longca.cli._flags import Settings, add_json, add_split, call, typed
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Refused
-from longca.text import parse_axes, parse_list, parse_number
+from longca.text import parse_list, parse_number
 
 HELP = "predict how long methods take on 8 to a thousand GPUs, from their recorded programs and a model of the cluster"
 
@@ -19,7 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_split(parser)
     parser.add_argument(
-        "--constant", action="append", default=[], metavar="NAME=V", help="change a constant, such as between.gb_s=100; repeatable"
+        "--constant",
+        dest="constants",
+        action=Settings,
+        const=_constants,
+        default={},
+        metavar="NAME=V",
+        help="change a constant, such as between.gb_s=100; repeatable",
     )
     parser.add_argument(
         "--best",
@@ -41,12 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.api.simulate import SimulateRequest, run_simulation, validate_simulation
-    from longca.api.takes import arguments
 
     _refuse_idle(args)
-    constants = _constants(args.constant)
     if args.validate or args.against:
-        validation = validate_simulation(args.cluster, constants=constants, against=args.against)
+        validation = validate_simulation(args.cluster, constants=args.constants, against=args.against)
         if not args.json:
             show_parts(validation.parts())
         elif args.against:
@@ -54,9 +58,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             print_lines([validation.to_json()])
         return 0
-    params, options = parse_axes(args.set), parse_axes(args.option)
-    request = SimulateRequest(**arguments(SimulateRequest, args, constants=constants, params=params, options=options))
-    simulated = run_simulation(request, lambda row: print_lines([row]) if args.json else None)
+    simulated = run_simulation(call(SimulateRequest, args), lambda row: print_lines([row]) if args.json else None)
     if not args.json:
         show_parts(simulated.parts())
     if args.out:
@@ -71,12 +73,9 @@ def _refuse_idle(args: argparse.Namespace) -> None:
     if not (args.validate or args.against):
         return
     mode = "validate" if args.validate else "against"
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    for action in parser._actions:
-        if action.dest not in (mode, "help", "cluster", "constant", "json") and getattr(args, action.dest) != action.default:
-            flag = max(action.option_strings, key=len)
-            raise BadInput(f"{flag} does nothing beside --{mode}, which takes --cluster, --constant, --json; leave it out.")
+    idle = [flag for name, flag in typed(args, add_arguments).items() if name not in (mode, "cluster", "constants", "json")]
+    if idle:
+        raise BadInput(f"{idle[0]} does nothing beside --{mode}, which takes --cluster, --constant, --json; leave it out.")
 
 
 def _constants(entries: list[str]) -> dict[str, float]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_documents, add_model, add_plugins, add_seed, add_set
+from longca.cli._flags import add_device, call
 from longca.cli._tables import show_parts
 from longca.cli.explain import add_call
-from longca.text import parse_settings
 
 HELP = "measure the kernels that `best`, the default of longca.attention, may choose for a call; later calls of its class need no trial"
 EXAMPLES = (
@@ -18,19 +17,13 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_call(parser)
-    add_model(parser)
-    add_set(parser, "a parameter of the mask")
-    add_documents(parser)
-    add_seed(parser, "the seed of the mask (default 0)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU of this machine, else its CPU")
-    add_plugins(parser, "your masks or kernels")
+    add_device(parser)
     parser.add_argument("--budget", type=float, metavar="S", help="seconds of samples per kernel and pass")
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.takes import arguments
-    from longca.api.tune import TuneRequest, tune
+    from longca.api.tune import tune
 
-    tuned = tune(**arguments(TuneRequest, args, params=parse_settings(args.set)))
+    tuned = call(tune, args)
     show_parts(tuned.parts())
     return 0 if tuned.ok else 1

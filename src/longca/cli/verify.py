@@ -13,11 +13,12 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_device, add_documents, add_extras, add_json, add_plugins, add_seed, add_set, add_shape, add_sharing
+from longca.cli._flags import add_json, add_local, add_sharing, call, typed
+from longca.cli._notes import note
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Unavailable
-from longca.text import parse_axes, plural, printable, say, write_over
+from longca.text import plural, printable, say, write_over
 
 if TYPE_CHECKING:
     from longca.bench.many_devices.verify import CpFinding
@@ -31,6 +32,8 @@ EXAMPLES = (
     "longca verify --kernels torch,sdpa --seqlens 509,1K",
     "longca verify --level cp --nproc 2                  # context-parallel methods on ranks",
 )
+OF_KERNELS = ("source", "deterministic", "repeat", "rows", "quick", "fail_fast", "dump")  # flags that context parallelism lacks
+OF_RANKS = ("methods", "nproc", "ranks_per_gpu", "pretend_nodes", "out")
 SHOWN_LINES = 10  # of what a kernel prints in one job
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 # frames of Python, of installed packages and of LongCA in a crash report, and its list of modules
@@ -47,14 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="names, files, expressions such as 'causal & ~sliding_window(w=64)'; all (default): the paper's twelve; every: all static",
     )
     parser.add_argument("--seqlens", metavar="8K,997", help="tokens, any number (default 509 on a CPU, 8K on a GPU)")
-    add_shape(parser, "8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a CPU, bf16 on a GPU")
-    add_extras(parser)
     parser.add_argument(
         "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (default random)"
     )
-    add_seed(parser)
-    add_set(parser, "a parameter of the masks that have it, with one value (below 4K tokens, default windows and blocks are small)")
-    add_documents(parser)
     parser.add_argument(
         "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
     )
@@ -69,11 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dump", metavar="DIR", help="write the tensors of each failure on a mask, with a script that calls the kernel on them"
     )
-    add_device(parser)
-    add_plugins(parser, "your kernels or masks")
-    parser.add_argument(
-        "--deadline", type=float, metavar="S", help="the time limit of each step in seconds (default 300, up to 3600 for long sequences)"
-    )
+    add_local(parser, several=True, plugins="your kernels or masks")
     add_json(parser, "print one JSON object per line instead of a table")
     ranks = parser.add_argument_group("context parallelism")
     ranks.add_argument(
@@ -97,33 +91,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_other_level(args: argparse.Namespace) -> None:
-    if args.level == "cp":
-        wrong = {"--repeat": args.repeat != 1, "--deterministic": args.deterministic, "--source": args.source != "random"}
-        wrong |= {"--quick": args.quick, "--fail-fast": args.fail_fast, "--rows": args.rows != "sampled", "--dump": args.dump}
-    else:
-        wrong = {"--methods": args.methods, "--nproc": args.nproc is not None, "--out": args.out}
-        wrong |= {"--ranks-per-gpu": args.ranks_per_gpu is not None, "--pretend-nodes": args.pretend_nodes is not None}
-    if typed := [flag for flag, given in wrong.items() if given]:
-        other = "kernels; leave out --level cp" if args.level == "cp" else "context parallelism; add --level cp"
-        raise BadInput(f"{typed[0]} is for {other}.")
+    other = OF_KERNELS if args.level == "cp" else OF_RANKS
+    if wrong := [flag for name, flag in typed(args, add_arguments).items() if name in other]:
+        level = "kernels; leave out --level cp" if args.level == "cp" else "context parallelism; add --level cp"
+        raise BadInput(f"{wrong[0]} is for {level}.")
 
 
 def _verify_kernels(args: argparse.Namespace) -> int:
-    from longca.api.takes import arguments
     from longca.api.verify import VerifyRequest, plan_verify
 
-    request = VerifyRequest(**arguments(VerifyRequest, args, params=parse_axes(args.set)))
-    plan = plan_verify(request, Path())  # no mask is an object, which would be written there
+    plan = plan_verify(call(VerifyRequest, args), Path())  # no mask is an object, which would be written there
     if not args.json:
         print(plan.title, flush=True)
-    for note in plan.notes:
-        print(f"note: {note}", file=sys.stderr)
+    for sentence in plan.notes:
+        note(sentence)
     done = plan.check(Shower(args.json), OutputPrinter(), say)
     if not args.json:
         write_over("")
         show_parts(done.parts())
+    if left := plan.total - len(done.findings):
+        print(f"longca: stopped; {left} of {plan.total} cases were not checked.", file=sys.stderr)
     if done.stopped:
-        print(f"longca: stopped; {plan.total - len(done.findings)} of {plan.total} cases were not checked.", file=sys.stderr)
         return INTERRUPTED
     if done.unchecked and not done.failed:
         raise Unavailable(done.unchecked)
@@ -134,19 +122,18 @@ def _verify_kernels(args: argparse.Namespace) -> int:
 
 def _verify_methods(args: argparse.Namespace) -> int:
     """Runs with its own pool of ranks, or as one rank of a launched job, whose first rank prints."""
-    from longca.api.takes import arguments
     from longca.api.verify_cp import check
     from longca.bench.many_devices.grids import ranks_of
     from longca.bench.many_devices.kit import cp_table
     from longca.bench.many_devices.verify import CpRequest, make_level
     from longca.parallel import joining
 
-    request = CpRequest(**arguments(CpRequest, args, params=parse_axes(args.set), kernels=args.kernel))
+    request = call(CpRequest, args, kernels=args.kernel)
     launch, level = joining.launched(), make_level(request)
     level.refuse_crowd()
     if launch is None or launch.rank == 0:
-        for note in level.notes:
-            print(f"note: {note}", file=sys.stderr)
+        for sentence in level.notes:
+            note(sentence)
 
     def checked() -> int:
         done = check(request, level, Shower(args.json), say, f"longca-cp-{ranks_of(level.suite, request.on)}")

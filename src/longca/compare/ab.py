@@ -100,6 +100,9 @@ class AB(Shown):
             for pair in self._sorted
         ]
 
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": self.ok, "names": self.names, "device": self.device, "pairs": self.rows}
+
     def parts(self) -> list[Part]:
         shown = []
         for row, pair in zip(self.rows, self._sorted, strict=True):

@@ -18,6 +18,7 @@ from longca.kernels.base import Case
 from longca.masks import BLOCK_PATTERNS, SOURCES, AnyMask, BlockMask
 from longca.masks.bands import Ints
 from longca.masks.selection import QUANTUM, Floats, Means
+from longca.text import refuse_heads
 
 if TYPE_CHECKING:
     import torch
@@ -73,6 +74,9 @@ def from_tensors(q_LHD: torch.Tensor, k_LHD: torch.Tensor, name: str, source: st
     """Returns the pattern that the rule `source` selects by these queries and keys; the seed cuts variable blocks."""
     if len(q_LHD) != len(k_LHD):
         raise BadInput(f"the source {source} is causal: it needs as many queries as keys, not {len(q_LHD)} and {len(k_LHD)}.")
+    if name not in BLOCK_PATTERNS:
+        raise unknown("block pattern", name, list(BLOCK_PATTERNS))
+    refuse_heads(q_LHD.shape[1], k_LHD.shape[1])
 
     def means(row_edges: Ints, col_edges: Ints) -> Means:
         return Means(*(block_means(_pieces(x), edges) for x, edges in ((q_LHD, row_edges), (k_LHD, col_edges))))

@@ -153,7 +153,8 @@ def only_kernel(path: str) -> str:
     """Returns the name of a plugin file's only kernel."""
     names = load_plugin(path)
     if len(names) != 1:
-        raise BadInput(f"{path} has {plural(len(names), 'kernel')}{': ' if names else ''}{', '.join(names)}; give the name of one.")
+        advice = "give the name of one" if names else "give another file, or a name (`longca ls kernels`)"
+        raise BadInput(f"{path} has {plural(len(names), 'kernel')}{': ' if names else ''}{', '.join(names)}; {advice}.")
     return names[0]
 
 

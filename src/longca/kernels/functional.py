@@ -146,7 +146,7 @@ def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, batched
         if not isinstance(given, torch.Tensor):
             raise BadInput(f"{name} must be a torch.Tensor, not {type(given).__name__}; torch.as_tensor makes one.")
     shapes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
-    fits = len({q.dim(), k.dim(), v.dim()}) == 1 and q.dim() in ((3, 4) if batched else (3,))
+    fits = len({q.dim(), k.dim(), v.dim()}) == 1 and q.dim() in ((3, 4) if batched else (3,)) and q.shape[-1] > 0
     if not fits or k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1] or q.shape[:-3] != k.shape[:-3]:
         also = ", or all with a batch in front" if batched else ""
         raise BadInput(f"attention takes q [Lq, Hq, D], k [Lk, Hkv, D] and v [Lk, Hkv, Dv]{also}, not {shapes}.")

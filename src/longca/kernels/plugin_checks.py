@@ -45,7 +45,8 @@ def refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
 def refuse_settings(kernel: type[Kernel]) -> None:
     """Raises BadInput where a class has a setting of the wrong type or with an unknown value."""
     for name, known in CHOICES.items():
-        if isinstance(value := getattr(kernel, name), str) and value not in known:
+        value = getattr(kernel, name)
+        if not isinstance(value, property) and value is not None and value not in known:
             raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be one of {', '.join(map(repr, known))}.")
     for name in LISTS:
         value = getattr(kernel, name)

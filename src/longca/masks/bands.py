@@ -86,7 +86,10 @@ def refuse_inverted(given: Bands) -> Bands:
 
 def as_ranges(ranges: Sequence[Range] | NDArray[np.integer], limit: int, what: str) -> tuple[Ints, Ints]:
     """Starts and ends of half-open ranges, checked to be sorted, disjoint and inside [0, limit); empty ones are dropped."""
-    pairs = np.asarray(ranges, np.int64).reshape(-1, 2)
+    table = np.asarray(ranges)
+    if table.size and (table.shape[1:] != (2,) or not np.issubdtype(table.dtype, np.integer)):
+        raise BadInput(f"{what} ranges must be pairs of whole numbers, such as [(0, 4), (8, 12)], not {short(repr(ranges), 60)}.")
+    pairs = table.astype(np.int64).reshape(-1, 2)
     start, end = pairs[:, 0], pairs[:, 1]
     if (end < start).any() or (pairs < 0).any() or (pairs > limit).any():
         raise BadInput(f"{what} ranges must lie inside [0, {limit}) with start <= end; got {pairs.tolist()[:4]}.")

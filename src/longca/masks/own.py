@@ -88,7 +88,7 @@ def _bands(result: Any, name: str, seqlen: int) -> Bands:
 
 def refuse_name(name: str) -> None:
     """Raises BadInput for a name that an expression could not hold, or that LongCA uses."""
-    if not name.isidentifier() or keyword.iskeyword(name):
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise BadInput(f"a mask cannot be called {name!r}; a name is made of letters, digits and _, as in Python.")
     if name in WORDS or name in PATTERNS or name in BLOCK_PATTERNS:
         raise BadInput(f"a mask of your own cannot be called {name!r}, which is a name of LongCA's; choose another name.")
@@ -119,11 +119,12 @@ def files() -> dict[str, list[str]]:
 
 
 def mentioned_in(path: str | Path) -> bool:
-    """Returns whether a Python file may define masks: it uses `longca.mask`, under any name of the module. It is read, not imported."""
+    """Returns whether a Python file may define masks: it uses `longca.mask`, under any name of the module, or cannot be parsed, which
+    importing it will tell. It is read, not imported."""
     try:
         tree = ast.parse(Path(path).read_text("utf-8"))
-    except (OSError, SyntaxError, ValueError, RecursionError):  # importing it will tell
-        return False
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        return not isinstance(error, OSError)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "mask" and isinstance(node.value, ast.Name) and node.value.id != "self":
             return True  # `self.mask` is what classes of kernels keep

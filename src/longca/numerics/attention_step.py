@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -75,8 +74,3 @@ class RanksStep:
     def _inputs_of(self, layout: Layout, rows: Ranges) -> Inputs:
         own = torch.from_numpy(ranges.tokens(rows)).to(self.inputs.q.device)
         return Inputs(*(in_layout(x[own], layout) for x in self.inputs))
-
-
-def with_partial_backward(case: Case) -> Case:
-    """The case that methods plan for: a step of a ring begins its backward from another call's out and lse."""
-    return replace(case, partial_backward=True)

@@ -11,7 +11,7 @@ from longca.kernels import registry as kernels
 from longca.kernels.base import Case
 from longca.kernels.inputs import make
 from longca.masks import AnyMask
-from longca.numerics.attention_step import RanksStep, Tensors, exact_step, one_call, with_partial_backward
+from longca.numerics.attention_step import RanksStep, Tensors, exact_step, one_call
 from longca.numerics.errors import Error, changed_share, errors
 from longca.parallel import registry as methods
 from longca.parallel.method import make_plan
@@ -51,10 +51,12 @@ def measure(
                 continue
             alone = first if kernel == asked[0] else alone
             yield make_row(kernel, errors=errors(first, exact), repeats=repeats)
-        for method, ranks in split if alone is not None else ():
-            assert alone is not None
+        for method, ranks in split:
+            if alone is None:
+                yield make_row(asked[0], method=method, ranks=ranks, refused=f"methods run {asked[0]}, which was not measured here")
+                continue
             try:
-                plan = make_plan(methods.get(method), mask, with_partial_backward(case), ranks, None, asked[0])
+                plan = make_plan(methods.get(method), mask, case, ranks, None, asked[0])
                 first, repeats = _twice(RanksStep(plan, inputs, kernels.choices(asked[0])[0].layout))
             except (Refused, Unavailable) as refused:
                 yield make_row(asked[0], method=method, ranks=ranks, refused=str(refused))

@@ -71,7 +71,8 @@ def _far(rows: Iterable[Measured], name: str) -> list[float]:
 
 
 def _span(values: Sequence[float]) -> str:
-    return f"{min(values):.2g} to {max(values):.2g}"
+    least, most = f"{min(values):.2g}", f"{max(values):.2g}"
+    return least if least == most else f"{least} to {most}"
 
 
 def _longest(rows: Sequence[Measured]) -> list[Measured]:

@@ -44,6 +44,7 @@ class Probed:
 def probe_ranks(factory: str, masks: Sequence[Mask], ranks: Sequence[int], vocab: int, probes: int, seed: int) -> list[Probed]:
     """Probes the model that "FILE.py:function" or "module:function" makes, in a pool of ranks of its own for each number of ranks."""
     _refuse(masks, vocab, probes)
+    _parts(factory)
     results, alone = [], None
     for count in ranks:
         owner = np.arange(masks[0].seqlen_q) * count // masks[0].seqlen_q
@@ -104,11 +105,19 @@ def _place(error: BaseException) -> str:
     return ", ".join(named) or "no frame of it is known"
 
 
-def made(factory: str) -> Model:
-    """Calls the function that a text names; the module of an installed package, or a file."""
+def _parts(factory: str) -> tuple[str, str]:
+    """The file or module, and the function, that a text names; raises BadInput for a file that is not there, before a rank starts."""
     place, _, name = factory.rpartition(":")
     if not place or not name:
         raise BadInput(f"{factory!r} names no function; give FILE.py:function or module:function, a function that makes the model.")
+    if place.endswith(".py") and not Path(place).is_file():
+        raise BadInput(f"there is no file {place}; give the path of a Python file with a function that makes a model.")
+    return place, name
+
+
+def made(factory: str) -> Model:
+    """Calls the function that a text names; the module of an installed package, or a file."""
+    place, name = _parts(factory)
     if place.endswith(".py"):
         module: Any = import_file(place, "function that makes a model")
     else:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import isfinite
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "documents": tuple,
 }
 # fields that are names, with an example
-NAMES = {"mask": "causal", "dtype": "bf16", "pass_": "fwd+bwd", "cluster": "h100-ib", "device": "H200"}
 
 
 @dataclass(frozen=True)
@@ -135,14 +133,6 @@ def default_params(problem: Problem) -> dict[str, Any]:
 def parse_fields(**typed: Any) -> dict[str, Any]:
     """Fields of a question and its problem from what a user types. What is None was not typed and is left out."""
     fields = {name: value for name, value in typed.items() if value is not None}
-    for name in NAMES.keys() & fields.keys():
-        if not isinstance(fields[name], str):
-            raise BadInput(f"{name} must be its name as a text, such as '{NAMES[name]}', not {fields[name]!r}.")
-    for name in ("gpus", "calls_per_plan"):
-        if not isinstance(fields.get(name, 1), Integral):
-            raise BadInput(f"{name} must be a whole number, not {fields[name]!r}.")
-    if not isinstance(fields.get("memory", ""), str):
-        raise BadInput(f"memory must be a text with its unit, such as '80GiB', not {fields['memory']!r}.")
     if "heads" in fields:
         fields["heads_q"], fields["heads_kv"] = parse_heads(fields.pop("heads"))
     if "head_dim" in fields:

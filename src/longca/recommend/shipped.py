@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from longca.errors import BadInput
 from longca.results.files import SHIPPED, TRANSFERS, journals, journals_below, results_file
 from longca.results.reading import Results, read_all
 
@@ -44,8 +43,6 @@ def _is_for_calibrating(folder: Path) -> bool:
 def load(folders: str | Path | Sequence[str | Path] | None = None) -> Results:
     """The results in these folders, or the shipped ones; they are read again only when a file has changed."""
     given = [folders] if isinstance(folders, str | Path) else folders
-    if given is not None and any(not str(folder) for folder in given):
-        raise BadInput("a folder of results is empty; give its name, or leave it out for the results that come with LongCA.")
     chosen = journals(given) if given else shipped()
     return _read(tuple(chosen), tuple(_stamps(folder) for folder in chosen))
 

@@ -8,11 +8,14 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from longca.kernels.base import Case
 from longca.kernels.choice import words
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
+from longca.masks import AnyMask
 from longca.results.shown import Part, Shown
 from longca.results.tables import Table
+from longca.text import format_extras, format_shape, format_size
 
 PASSES = {"fwd": "forward", "bwd": "backward"}
 
@@ -25,6 +28,7 @@ class Explanation(Shown):
     choice: Choice | None
     title: str
     likely: dict[str, str]  # by pass the kernel that was chosen, or that is the likeliest to be
+    never: Sequence[str] = ()  # kernels of plugins that `best` never chooses: they set no preference
 
     @property
     def ok(self) -> bool:
@@ -43,7 +47,7 @@ class Explanation(Shown):
     @property
     def why(self) -> dict[str, str]:
         """A sentence for each pass."""
-        return {pass_: words.why(self.asked, self.choice, pass_) for pass_ in self.likely}
+        return {pass_: words.why(self.asked, self.choice, pass_, label) for pass_, label in self.likely.items()}
 
     @property
     def options(self) -> dict[str, list[Option]]:
@@ -83,6 +87,13 @@ class Explanation(Shown):
         if self.choice is None:
             parts += ["", "the first call of each process runs the trial; `longca tune` measures beforehand, for all processes."]
         return parts
+
+
+def question(mask: AnyMask, case: Case, seed: int | None) -> str:
+    """What was asked, in words; the seed of drawn documents is named, as those of another seed may have another answer."""
+    size = f"{mask.name or 'this mask'}, {format_size(mask.seqlen_k)} tokens"
+    drawn = [] if seed is None else [f"documents of seed {seed}"]
+    return ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), case.dtype])
 
 
 def _table(title: str, options: Sequence[Option]) -> Table | None:

@@ -23,21 +23,22 @@ from longca.text import format_dims, format_heads
 Group = tuple[str, str, int, str, str, str, str, bool, bool]  # device, class of mask, length, heads, head size, dtype, pass, softcap, sinks
 
 
-def table(results: Results) -> list[ClassRecords]:
-    """The entries of all classes that have records of at least two kernels, sorted."""
+def table(results: Results, with_failed: bool = False) -> list[ClassRecords]:
+    """The entries of all classes that have records of at least two kernels, sorted. `with_failed` also has the kernels that failed."""
     classes = {key: _class(entry) for key, entry in results.masks.items()}
-    kinds = {record.key: classes.get((record.built.digest, record.problem.mask)) for record in results.records if _counts(record)}
-    counted = [record for record in results.records if kinds.get(record.key)]
+    able = [record for record in results.records if _counts(record) and (record.ok or with_failed)]
+    kinds = {record.key: classes.get((record.built.digest, record.problem.mask)) for record in able}
+    counted = [record for record in able if kinds[record.key]]
     groups = grouped(counted, lambda record: _group(record, results.environment(record).name, kinds[record.key] or ""))
     entries = [_entry(group, groups[group], results) for group in sorted(groups)]
-    return [entry for entry in entries if len(entry.kernels) > 1]
+    return [entry for entry in entries if len(entry.kernels) > 1 and any(kernel.slower for kernel in entry.kernels.values())]
 
 
 def _counts(record: Record) -> bool:
-    """Whether it is a time of a kernel of LongCA on one device, as the kernel usually runs."""
+    """Whether it is of a kernel of LongCA on one device, as the kernel usually runs."""
     problem = record.problem
     special = problem.deterministic or problem.cudagraph or record.split or record.simulated or record.chose
-    return record.ok and not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
+    return not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
 
 
 def _class(entry: MaskEntry) -> str:
@@ -59,10 +60,11 @@ def _entry(group: Group, records: Iterable[Record], results: Results) -> ClassRe
     journals = set[str]()
     for several in points.values():
         by_label = {record.label: record for record in several}
-        least = min(record.times.median for record in by_label.values())
+        least = min((record.times.median for record in by_label.values() if record.ok), default=0.0)
         for label, record in by_label.items():
-            slower[label].append(record.times.median / least)
+            slower[label] += [record.times.median / least] if record.ok else []
             versions[label].add(versions_hash(record.versions) if record.versions else "")
             journals |= {results.folders[home].name for home in results.homes.get(record.key, ())}
-    kernels = {label: KernelRatio(round(geometric_mean(ratios), 4), sorted(versions[label])) for label, ratios in sorted(slower.items())}
+    ratios = {label: round(geometric_mean(of_points), 4) if of_points else None for label, of_points in sorted(slower.items())}
+    kernels = {label: KernelRatio(ratio, sorted(versions[label])) for label, ratio in ratios.items()}
     return ClassRecords(*group, points=len(points), journals=sorted(journals), kernels=kernels)

@@ -33,6 +33,10 @@ class Shown(ABC):
     def parts(self) -> list[Part]:
         """Tables and sentences."""
 
+    def to_json(self) -> Any:
+        """What `--json` prints as one text: the rows, unless a result has more."""
+        return self.rows
+
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame; raises Unavailable without pandas."""
         try:

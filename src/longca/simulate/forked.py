@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 from longca.processes.guard import PR_SET_PDEATHSIG, prctl
 
 MANY_RANKS = 100  # from which on it is worth to start processes
+COLLECTED = 100_000  # new objects after which cycles are looked for: programs are many objects, and few of them are in cycles
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _function: Callable[[Any], Any] | None = None  # what forked processes call, and the sign that they exist
@@ -31,16 +33,18 @@ def map_forked(function: Callable[[Item], Result], items: Sequence[Item]) -> Ite
         return
     _function = function
     try:
-        with ProcessPoolExecutor(workers, get_context("fork"), _end_with_parent) as pool:
+        with ProcessPoolExecutor(workers, get_context("fork"), _prepare) as pool:
             yield from pool.map(_call, items)
     finally:
         _function = None
 
 
-def _end_with_parent() -> None:
-    """Makes Ctrl-C end a forked process at once, and the end of this process too."""
+def _prepare() -> None:
+    """Makes Ctrl-C end a forked process at once, and the end of this process too. What was here before is not looked through for cycles."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    gc.freeze()
+    gc.set_threshold(COLLECTED)
 
 
 def _call(item: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,3 @@ def draw(times: Mapping[int, RankTimes], title: str, path: Path) -> None:
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}; give another file.") from error
     pyplot.close(figure)
-
-
-def of_ranks(times: Sequence[RankTimes], watched: Sequence[int]) -> dict[int, RankTimes]:
-    return {rank: times[rank] for rank in watched if rank < len(times)}

@@ -25,7 +25,7 @@ CASE, MASK = Case(200, 200, 2, 1, 32, 32, "fp32"), masks.causal(200)
 @pytest.fixture
 def reuses_out(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(WRONG))
-    return importlib.import_module("reuses_out").ReusesOut()
+    return importlib.import_module("wrong_memory").ReusesOut()
 
 
 def test_a_kernel_that_declares_its_own_buffer_is_right_and_callers_get_copies(reuses_out: Kernel) -> None:

@@ -13,6 +13,7 @@ from longca.bench.plan import suite as suites
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite
 from longca.cli import run
+from longca.cli._flags import call
 from longca.errors import BadInput
 from longca.results.settings import Limits
 
@@ -22,7 +23,7 @@ SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=(
 def arguments(*given: str) -> RunRequest:
     parser = argparse.ArgumentParser()
     run.add_arguments(parser)
-    return run.request_of(parser.parse_args(given))
+    return call(RunRequest, parser.parse_args(given))
 
 
 def toml(value: Any) -> str:

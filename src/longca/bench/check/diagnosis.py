@@ -102,7 +102,8 @@ def _sample(
     take = partial(_of_heads, inputs, values, rows, places, data_set, case)
     k, v = inputs.k[keys].double(), as_in_reference(inputs.v[keys].double().transpose(0, 1), "v", data_set, case).transpose(0, 1)
     assert reference.mask is not None
-    return Sample(wrong, case, reference.mask, rows, keys, heads, k=k, v=v, take=take, got=got, right=right, wrong=is_wrong, of=take(heads))
+    of_tokens = {"got": got, "right": right, "wrong": is_wrong}
+    return Sample(wrong, case, reference.mask, rows, keys, heads, k=k, v=v, every_k=inputs.k, take=take, of=take(heads), **of_tokens)
 
 
 def _of_heads(

@@ -26,7 +26,7 @@ from longca.kernels import registry
 for name in ("plain", "loud"):
     saved = torch.load(f"{{name}}.pt", weights_only=True)
     q, k, v = (saved[letter].requires_grad_(saved["backward"]) for letter in "qkv")
-    out = longca.attention(q, k, v, mask, kernel={kernel!r}, **saved["options"])
+    out = longca.attention(q, k, v, mask, kernel={kernel}, **saved["options"])
     got = {{"out": out[saved["rows"]]}}
     if saved["backward"]:
         out.backward(saved["dout"])
@@ -76,13 +76,26 @@ def example(mask: AnyMask, case: Case, seed: int, data_set: str, known: Referenc
     return Example(mask, case, *inputs, inputs.sinks, rows, expected, allowed)
 
 
-def dump(folder: Path, mask: Mask, case: Case, seed: int, kernel: str, plugin: str | None, title: str) -> None:
-    """Writes both data sets, and a script that calls the kernel on them."""
+def dump(
+    folder: Path,
+    mask: Mask,
+    case: Case,
+    seed: int,
+    kernel: str,
+    plugin: str | None,
+    title: str,
+    is_object: bool = False,
+    every: bool = False,
+) -> None:
+    """Writes both data sets, with `every` row or the sampled ones, and a script that calls the kernel on them. A kernel that is an object
+    of the caller's program has to be put into the script."""
     folder.mkdir(parents=True, exist_ok=True)
     write_mask(mask, folder / "mask.json")
-    known = reference(mask, case, seed)
+    known = reference(mask, case, seed, all_rows=every)
     for data_set in DATA_SETS:
         example(mask, case, seed, data_set, known).save(folder / f"{data_set}.pt")
     load = f"registry.load_plugin({str(Path(plugin).resolve())!r})\n" if plugin else ""
-    script = SCRIPT.format(title=title.replace('"""', "'''"), load=load, kernel=kernel, seqlen=mask.seqlen_k)
+    load += f"kernel = ...  # {kernel} is an object of a program: import or define it here\n" if is_object else ""
+    named = "kernel" if is_object else repr(kernel)
+    script = SCRIPT.format(title=title.replace('"""', "'''"), load=load, kernel=named, seqlen=mask.seqlen_k)
     (folder / "reproduce.py").write_text(script if plugin else script.replace("from longca.kernels import registry\n", ""))

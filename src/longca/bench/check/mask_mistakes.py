@@ -107,6 +107,14 @@ def whole_tiles(r: Rows) -> Iterator[Seen]:
             yield Seen(f"{name} tile alone", words, r.seen & at_end)
 
 
+@mask_mistake()
+def ends_by_tile(r: Rows) -> Iterator[Seen]:
+    for tile in [tile for tile in TILES if tile < r.case.seqlen_q]:
+        before, words = r.rows % tile, f"where the first row of its tile of {tile} rows should"
+        yield Seen("end by tile", f"a row ends {words}", (r.keys >= r.first) & (r.keys <= r.last - before))
+        yield Seen("start by tile", f"a row begins {words}", (r.keys >= r.first - before) & (r.keys <= r.last))
+
+
 @mask_mistake(KEYS)
 def rows_of_tiles(r: Rows) -> Iterator[Seen]:
     for tile in [tile for tile in TILES if tile < r.case.seqlen_q]:

@@ -12,6 +12,7 @@ from longca.bench.check.sample import FORWARD, GRADIENTS, TILES, Form, Sample, m
 
 LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LN2 = math.log(2)
+MOST_PAIRS = 1 << 24  # of rows and keys, beyond which the largest score of each row is not computed again
 
 
 @mistake("out", *GRADIENTS)
@@ -96,8 +97,12 @@ def kv_heads(s: Sample) -> Iterator[Form]:
     }
     for words, kv in others.items() if s.case.heads_kv > 1 else ():
         scores = s.scores(kv=kv)
+        name = "KV head 0" if "all" in words else "KV head h % Hkv"
         tensor = s.forward(scores, kv) if s.tensor in FORWARD else s.backward(s.p(scores), kv=kv)
-        yield Form("KV head 0" if "all" in words else "KV head h % Hkv", words, tensor)
+        yield Form(name, words, tensor)
+        if s.tensor == "out":
+            yield Form(name, f"{words}, for K alone", s.forward(scores))
+            yield Form(name, f"{words}, for V alone", s.forward(s.scores(), kv))
 
 
 @mistake("dk", "dv")
@@ -116,6 +121,14 @@ def padded_keys(s: Sample) -> Iterator[Form]:
             lse = torch.logaddexp(s.of.lse, torch.full_like(s.of.lse, math.log(padding)))[..., None]
             words = f"{padding} keys that fill up the last tile of {tile} are not masked: their scores are 0"
             yield Form("padded keys", words, lse if s.tensor == "lse" else s.of.out * (s.of.lse[..., None] - lse).exp())
+
+
+@mistake("out")
+def rows_without_keys(s: Sample) -> Iterator[Form]:
+    blind = ~s.seen().any(1)
+    if bool(blind.any()):
+        mean = s.of_heads(s.v).mean(1, keepdim=True)
+        yield Form("mean of V", "rows without keys hold the mean of V, not 0", torch.where(blind[:, None], mean, s.right))
 
 
 @mistake("out")
@@ -166,11 +179,12 @@ def wrong_delta(s: Sample) -> Iterator[Form]:
 def wrong_lse(s: Sample) -> Iterator[Form]:
     scores, lse = s.scores(), s.of.lse.clamp_min(-1e30)[..., None]
     logs = {
-        "the maximum of the scores in place of lse": scores - scores.amax(-1, keepdim=True).clamp_min(-1e30),
         "lse as if it were log2": scores - lse * LN2,
         "lse as if it were to be divided by ln 2": scores - lse / LN2,
         "exp2 of scores and lse without the factor log2(e)": (scores - lse) * LN2,
     }
+    if len(s.rows) * s.case.seqlen_k <= MOST_PAIRS:
+        logs["the maximum of the scores in place of lse"] = scores - s.largest()[..., None].clamp_min(-1e30)
     for words, log_p in logs.items():
         yield Form("lse in the backward", f"the backward takes {words}", s.backward(log_p.exp()))
 

@@ -44,6 +44,7 @@ class Sample:
     of: OfHeads
     k: torch.Tensor  # [keys, all KV heads, D], as v
     v: torch.Tensor
+    every_k: torch.Tensor  # of all keys
     take: Callable[[torch.Tensor], OfHeads]  # what depends on the query heads, of others
     got: torch.Tensor  # the tensor itself [heads, tokens, size], and the right one
     right: torch.Tensor
@@ -78,6 +79,11 @@ class Sample:
         if self.case.softcap and cap:
             scores = (scores / self.case.softcap).tanh() * self.case.softcap
         return scores.masked_fill(~visible[:, self.keys], -math.inf)
+
+    def largest(self) -> torch.Tensor:
+        """The largest score of each row, over all keys [H, rows]."""
+        keys = torch.arange(self.case.seqlen_k, device=self.keys.device)
+        return replace(self, keys=keys, k=self.every_k.double()).scores().amax(-1)
 
     def of_heads(self, x_LHD: torch.Tensor, kv: torch.Tensor | None = None) -> torch.Tensor:
         """A tensor of KV heads, for each of the query heads."""

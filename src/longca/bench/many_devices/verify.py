@@ -21,7 +21,7 @@ from longca.bench.one_device.verify import FAILED, Finding, finding, make_step
 from longca.bench.plan.cells import mask_of, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.plugins import load_masks
-from longca.bench.plan.request import Request, Texts, refuse_no_ranks, refuse_several_values, suite_of
+from longca.bench.plan.request import LocalRequest, Texts, refuse_no_ranks, refuse_several_values, suite_of
 from longca.bench.plan.suite import Suite, check
 from longca.bench.plan.workload import Step
 from longca.bench.run.retry import outcomes, say_nothing
@@ -40,7 +40,7 @@ SHAPES = {"cpu": ("8:4", "32", "fp32"), "cuda": ("64:8", "128", "bf16")}  # head
 
 
 @dataclass(frozen=True)
-class CpRequest(Request):
+class CpRequest(LocalRequest):
     """What to check; None means the usual."""
 
     methods: Texts | None = None
@@ -48,22 +48,17 @@ class CpRequest(Request):
     _: KW_ONLY
     kernels: Texts | None = None
     seqlens: Texts | None = None
-    heads: Texts | None = None
-    head_dims: Texts | None = None
-    dtypes: Texts | None = None
     nproc: int | None = None
     ranks_per_gpu: int | None = None  # NCCL ranks that share a GPU
     pretend_nodes: int | None = None  # that NCCL takes the ranks of this machine for
     seed: int = 0
-    device: str | None = None
-    deadline: float | None = None
     out: str | Path | None = None  # the folder to pack into one file
     progress: bool = True
 
     @property
     def on(self) -> str:
         """The device: the one that is asked for, or a GPU where there is one."""
-        return self.device or devices.kind()
+        return devices.named(self.device)
 
 
 @dataclass(frozen=True)

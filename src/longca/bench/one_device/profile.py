@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import asdict
+
 from longca.bench.one_device import ncu
 from longca.bench.one_device.messages import Profiled
 from longca.bench.one_device.ncu import Counted
 from longca.bench.plan.cell import Cell
+from longca.results.problem import Problem
 from longca.results.record import Outcome, Status
 from longca.results.roofline import Roofline
 from longca.results.shown import Part, Shown
 from longca.results.tables import Table, speed_unit
-from longca.text import plural, short
+from longca.text import format_shape, plural, short
 
 MOST_NAMES, LONGEST_NAME = 12, 90  # of operations in the terminal
 COLUMNS = ["pass", "time", "speed", "GB/s", "FLOPs", "in tiles", "bytes", "limit", "bound", "time / limit"]
@@ -63,6 +66,12 @@ class Profile(Shown):
         traces = [one.profiled.trace for one in self.passes if one.profiled]
         parts += ["", f"traces, for ui.perfetto.dev: {', '.join(traces)}"] if traces else []
         return [*parts, f"no hardware counters: {self.no_counters}"] if self.no_counters else parts
+
+
+def title_of(kernel: str, problem: Problem, device: str) -> str:
+    """What was profiled, in words."""
+    shape = f"{format_shape(asdict(problem))}, {problem.dtype}"
+    return f"{kernel} on {problem.mask_title}, {plural(problem.seqlen, 'token')}, {shape}, {device}"
 
 
 def _figures(one: PassProfile) -> list[str]:

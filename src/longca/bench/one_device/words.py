@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
+from pathlib import Path
 
+from msgspec.structs import asdict
+
+from longca import devices
+from longca.bench.check.sampled_rows import ALL_ROWS, sample_rows
 from longca.bench.one_device.verify import Finding
+from longca.bench.plan.cells import Planned, equal_masks, mask_of
+from longca.bench.plan.suite import Suite
+from longca.lengths import cut_note
 from longca.results.problem import TENSORS
 from longca.results.record import TensorError
 from longca.results.shown import Part
 from longca.results.tables import Table
+from longca.text import format_extras
 
 MANY = 10.0  # times the tolerance, from which on a share is no percentage
 REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported", "skipped")  # statuses with a sentence below the table
+
+
+def title(suite: Suite, device: str) -> str:
+    """The device, the shapes and the seed."""
+    heads, dims, dtypes = (", ".join(map(str, values)) for values in (suite.heads, suite.head_dims, suite.dtypes))
+    extras = "".join(f", {extra}" for extra in format_extras(asdict(suite)))
+    return f"{devices.model(device)}, {heads} heads of {dims}, {dtypes}{extras}, seed {suite.seed_list[0]}"
+
+
+def notes(suite: Suite, planned: Sequence[Planned], sampled: bool) -> list[str]:
+    """Sentences on documents that are cut, on masks that are equal, and on lengths of which not all rows are compared."""
+    cut = cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
+    return [*cut, *(f"{note}; checked once" for note in equal_masks(planned)), *(_compared_rows(planned) if sampled else [])]
+
+
+def _compared_rows(planned: Sequence[Planned]) -> list[str]:
+    counts = defaultdict[int, list[int]](list)
+    for problem in {entry.cell.problem.every_pass for entry in planned if entry.cell.problem.seqlen > ALL_ROWS}:
+        if not problem.is_pattern:  # which may take long to make
+            counts[problem.seqlen].append(len(sample_rows(mask_of(problem), problem.seed).rows))
+    return [f"of {length} rows {max(own)} at most are compared; --rows all compares all" for length, own in sorted(counts.items())]
+
+
+def dumped(folder: Path) -> str:
+    """A line on the tensors of a failure."""
+    return f"wrote {folder}: `python reproduce.py` there calls the kernel on the same tensors."
 
 
 def verification(findings: Sequence[Finding]) -> list[Part]:

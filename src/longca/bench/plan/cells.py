@@ -207,7 +207,8 @@ def names_by_pairs(planned: Iterable[Planned]) -> dict[tuple[int, str], list[str
 
 def equal_masks(planned: Iterable[Planned]) -> list[str]:
     """A sentence for each set of masks that are the same mask at a length: a kernel that ignores what tells them apart is right there."""
-    return [f"{' and '.join(names)} are the same mask at {n} tokens" for (n, _), names in names_by_pairs(planned).items() if len(names) > 1]
+    same = [(names, n) for (n, _), names in names_by_pairs(planned).items() if len(names) > 1]
+    return [f"{', '.join(names[:-1])} and {names[-1]} are the same mask at {n} tokens" for names, n in same]
 
 
 def plan(

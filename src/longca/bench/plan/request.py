@@ -29,13 +29,19 @@ MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """Parameters that several verbs share."""
+class MaskSettings:
+    """Parameters of masks, and where the lengths of their documents come from."""
 
-    params: Mapping[str, Number | Iterable[Number]] | None = None  # of the masks that have them
+    params: Mapping[str, Number | Iterable[Number]] | None = None  # of the masks that have them; verbs of one mask take one value each
     documents: str | Path | Sequence[int] | None = None  # lengths instead of drawn ones, or a file with them
     distribution: str | None = None
     packing: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(MaskSettings):
+    """Parameters that several verbs share."""
+
     model: str | None = None
     softcap: float | None = None  # scores become softcap * tanh(score / softcap)
     sinks: bool | None = None  # a learned logit per query head
@@ -45,6 +51,17 @@ class Request:
     @property
     def plugin_files(self) -> list[str]:
         return texts("plugins", self.plugins) if self.plugins else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRequest(Request):
+    """Parameters of verbs that run kernels or methods on this machine; None: the default of the device."""
+
+    heads: Texts | None = None
+    head_dims: Texts | None = None
+    dtypes: Texts | None = None
+    device: str | None = None
+    deadline: float | None = None
 
 
 def suite_of(request: Request, suite: Suite) -> Suite:

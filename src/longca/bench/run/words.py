@@ -7,8 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec.structs import asdict
 
 from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import Planned, equal_masks
+from longca.bench.plan.suite import Suite
+from longca.bench.plan.workload import Step
 from longca.bench.run.level import Level
 from longca.kernels import registry
+from longca.lengths import cut_note
 from longca.processes.lost import PHASES
 from longca.results.record import AT_FAULT, NEVER_RAN, Environment, Record, Status
 from longca.results.tables import Table
@@ -52,6 +56,25 @@ def left_out(level: Level) -> list[str]:
     return [f"not measured: {', '.join(labels)} ({reason})" for reason, labels in by_reason.items()]
 
 
+def empty_shard(shard: str, problems: int) -> str:
+    """Why a shard holds no cell."""
+    why = f"there is only {plural(problems, 'problem')} (mask, length, shape, seed) to share, and none is split"
+    return f"shard {shard} holds no cell: {why}."
+
+
+def about_masks(suite: Suite, planned: Sequence[Planned], steps: Sequence[Step]) -> list[str]:
+    """A note on documents that do not end with the sequence, those of the suite or of a workload's steps; and one on each equal mask."""
+    cut = [step for step in steps if step.documents and sum(step.documents) > step.tokens]
+    notes = cut_note(suite.document_lengths, {entry.cell.problem.seqlen for entry in planned}) if suite.documents and not steps else []
+    if cut:
+        have = f"{plural(len(cut), 'step')} of the workload {'has' if len(cut) == 1 else 'have'}"
+        notes = [f"{have} more tokens of documents than its seqlen, and what is beyond is cut off"]
+    equal = [f"{note}; each is measured" for note in equal_masks(planned)]
+    if equal:
+        equal[-1] += "; smaller windows (--set w=64) and documents of your own (--lengths) tell them apart"
+    return [f"note: {note}" for note in [*notes, *equal]]
+
+
 def where_the_time_went(all_s: float, by_phase: Mapping[str, float]) -> str:
     """One line, the largest part first; what no phase counts is mostly keeping the journal."""
     titles = PHASES | {"build": "building and compiling", "reference": "references"}
@@ -85,10 +108,10 @@ def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
 
 def diagnosis(facts: Environment, kernels: Mapping[str, str], findings: Iterable[str]) -> list[str]:
     """The machine, its kernels (each with the reason why it does not run, or an empty text), and what disturbs measurements."""
-    on_gpu = facts.device_kind == "cuda"
+    gpu = f"{facts.device}, driver {facts.driver}, {facts.gpu_memory_mib} MiB" if facts.driver else "no GPU was found by nvidia-smi"
     packages = ", ".join(f"{name} {number}" for name, number in (facts.packages or {}).items())
     lines = [
-        f"device    {facts.device}" + (f", driver {facts.driver}, {facts.gpu_memory_mib} MiB" if on_gpu else ""),
+        f"device    {gpu if facts.device_kind == 'cuda' else facts.device}",
         f"host      {facts.cpu}, {facts.cores} cores, {facts.system}, Python {facts.python}",
         f"packages  {packages or 'torch is missing: pip install torch'}",
         f"kernels   {', '.join(label for label, why in kernels.items() if not why) or 'none'}",

@@ -27,9 +27,10 @@ CACHE = "LONGCA_CACHE"  # the environment variable that moves the user's cache f
 
 
 class KernelRatio(msgspec.Struct, frozen=True, array_like=True):
-    """One kernel in one pass: its time over that of the fastest, and the versions that it was measured with ("": not recorded)."""
+    """One kernel in one pass: its time over that of the fastest (None: it failed), and the versions that it was measured with ("": not
+    recorded)."""
 
-    slower: float
+    slower: float | None
     versions: list[str]
 
 
@@ -112,7 +113,7 @@ class Evidence:
     tuned: bool = False
 
     def slower(self, label: str) -> float | None:
-        """Returns a kernel's time over that of the fastest, from the nearest entry that has it; None where none has."""
+        """Returns a kernel's time over that of the fastest, from the nearest entry that has it; None where none has, or where it failed."""
         return next((entry.kernels[label].slower for entry in self.entries if label in entry.kernels), None)
 
     def is_current(self, kernels: Sequence[Kernel]) -> bool:

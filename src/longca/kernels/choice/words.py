@@ -26,10 +26,10 @@ OBSTACLES: dict[Obstacle, str] = {
 EQUAL = f"within {100 * TIE:g} %, with less workspace or the kernel of the forward"
 
 
-def why(asked: Contest, choice: Choice | None, pass_: str) -> str:
+def why(asked: Contest, choice: Choice | None, pass_: str, likely: str) -> str:
     """Returns why a kernel runs a pass, or which ones a trial would try."""
     if choice is None:
-        return _undecided(asked, pass_)
+        return _undecided(asked, pass_, likely)
     label = choice.by_pass[pass_]
     if choice.source == "trial":
         return _tried(label, choice.options[pass_])
@@ -41,9 +41,8 @@ def why(asked: Contest, choice: Choice | None, pass_: str) -> str:
     return (_lead(asked, pass_, label) or "no other kernel is left") + reason
 
 
-def _undecided(asked: Contest, pass_: str) -> str:
-    labels = [kernel.label for kernel in asked.entrants.of(pass_)]
-    lead = _lead(asked, pass_, labels[0])
+def _undecided(asked: Contest, pass_: str, likely: str) -> str:
+    labels, lead = [kernel.label for kernel in asked.entrants.of(pass_)], _lead(asked, pass_, likely)
     if len(labels) == 1:
         return lead or "no other kernel supports this"
     return f"{lead}; a trial decides between {', '.join(labels)}" if lead else f"no records: a trial would try {', '.join(labels)}"

@@ -219,6 +219,7 @@ class Shape:
         return self._new(shape, dtype, self, *others, strides=None if whole is None else _dense(whole))
 
     __add__ = __sub__ = __mul__ = __truediv__ = __neg__ = __radd__ = __rsub__ = __rmul__ = __rtruediv__ = _combined
+    abs = square = clamp_min = _combined  # on meta tensors, each of them would import torch's compiler, which takes a second
 
     # -- everything else -------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 """A right kernel, from which each wrong one of this folder differs in one thing."""
 
+import re
+from functools import partial
+
 import torch
 
 import longca
@@ -32,7 +35,7 @@ class Honest(longca.Attention):
 
 
 class HonestKernel(longca.Kernel):
-    devices, capability = ("cpu", "cuda"), (0, 0)
+    capability = (0, 0)
     attention = Honest
 
     def supports(self, mask, case):
@@ -40,3 +43,12 @@ class HonestKernel(longca.Kernel):
 
     def prepare(self, mask, case):
         return self.attention(mask, case)
+
+
+def wrong(attention=None, *, devices=("cpu", "cuda")):
+    """Makes a kernel of an attention; it is called as the class, in small letters: ClampsV is clamps_v."""
+    if attention is None:
+        return partial(wrong, devices=devices)
+    name = re.sub("(?<=.)(?=[A-Z])", "_", attention.__name__).lower()
+    members = {"name": name, "attention": attention, "devices": devices, "__module__": attention.__module__}
+    return type(attention.__name__, (HonestKernel,), members)

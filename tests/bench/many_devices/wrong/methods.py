@@ -1,5 +1,6 @@
 """Rings of which each is wrong in one thing that no first call shows."""
 
+import re
 from typing import Any
 
 from longca.parallel.method import Method
@@ -46,7 +47,14 @@ class HonestRing(Method):
         return inner if isinstance(comm, NullComm) else self.wrapped(inner, comm)
 
 
-class ByPointer(Wrapped):
+def wrong(program: Any) -> Any:
+    """Makes a method of a program; it is called as the class, in small letters: ReusesOut is reuses_out."""
+    name = re.sub("(?<=.)(?=[A-Z])", "_", program.__name__).lower()
+    return type(program.__name__, (HonestRing,), {"name": name, "wrapped": program, "__module__": program.__module__})
+
+
+@wrong
+class CachesByPointer(Wrapped):
     """Returns what it computed for the same memory before; tensors that it has seen stay alive, so that no other takes their place."""
 
     def __init__(self, inner: Any, comm: Any) -> None:
@@ -59,11 +67,8 @@ class ByPointer(Wrapped):
         return self.known[v.data_ptr()][1]
 
 
-class CachesByPointer(HonestRing):
-    name, wrapped = "caches_by_pointer", ByPointer
-
-
-class GradientsByPointer(Wrapped):
+@wrong
+class CachesGradients(Wrapped):
     def __init__(self, inner: Any, comm: Any) -> None:
         super().__init__(inner, comm)
         self.known: dict[int, Any] = {}
@@ -74,11 +79,8 @@ class GradientsByPointer(Wrapped):
         return self.known[dout.data_ptr()][1]
 
 
-class CachesGradients(HonestRing):
-    name, wrapped = "caches_gradients", GradientsByPointer
-
-
-class Tires(Wrapped):
+@wrong
+class RightAtFirst(Wrapped):
     """Rank 1 alone returns half of what is right after some calls."""
 
     def forward(self, q: Any, k: Any, v: Any) -> Any:
@@ -86,11 +88,8 @@ class Tires(Wrapped):
         return (out / 2, kept) if self.comm.rank == 1 and self.forwards > RIGHT_CALLS else (out, kept)
 
 
-class RightAtFirst(HonestRing):
-    name, wrapped = "right_at_first", Tires
-
-
-class Reuses(Wrapped):
+@wrong
+class ReusesOut(Wrapped):
     buffer: Any = None
 
     def forward(self, q: Any, k: Any, v: Any) -> Any:
@@ -99,11 +98,8 @@ class Reuses(Wrapped):
         return self.buffer, kept
 
 
-class ReusesOut(HonestRing):
-    name, wrapped = "reuses_out", Reuses
-
-
-class Races(Wrapped):
+@wrong
+class WrongNowAndThen(Wrapped):
     """One tile of rank 1 is wrong in one of 20 calls."""
 
     def forward(self, q: Any, k: Any, v: Any) -> Any:
@@ -113,17 +109,10 @@ class Races(Wrapped):
         return out, kept
 
 
-class WrongNowAndThen(HonestRing):
-    name, wrapped = "wrong_now_and_then", Races
-
-
-class Trembles(Wrapped):
+@wrong
+class Nondeterministic(Wrapped):
     """The last bits of rank 1 differ in every second call."""
 
     def forward(self, q: Any, k: Any, v: Any) -> Any:
         out, kept = super().forward(q, k, v)
         return (out * (1 + 1e-7 * (self.forwards % 2)), kept) if self.comm.rank == 1 else (out, kept)
-
-
-class Nondeterministic(HonestRing):
-    name, wrapped = "nondeterministic", Trembles
