@@ -151,6 +151,14 @@ def test_a_plan_calls_no_communicator_of_a_closed_group() -> None:
 
 
 @pytest.mark.usefixtures("alone")
+def test_names_of_masks_may_be_long() -> None:
+    q = torch.randn(16, 4, 8)
+    with parallel.Group() as cp:
+        plan = cp.plan({"ü" * 3000: masks.causal(16)}, heads=(4, 4), head_dim=8)
+        assert plan.attention(*(plan.shard(x) for x in (q, q.clone(), q.clone()))).shape == q.shape
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_second_derivative_is_refused() -> None:
     with parallel.Group() as cp:
         plan = cp.plan(masks.causal(16), heads=(4, 4), head_dim=8, kernel="torch:chunked")

@@ -268,10 +268,10 @@ class Plan(Handled):
         return mask if mask.heads == 1 else mask.take_heads([*range(mask.heads)] * entries)
 
     def _facts(self, name: str, case: Case, compiled: bool) -> dict[str, str]:
-        """What must be the same on all ranks that call an attention together."""
+        """What must be the same on all ranks that call an attention together; in `group.MESSAGE_BYTES`, however long names are."""
         return {
-            "the mask": f"{name!r} {self.masks[name].digest[:12]}",
-            "the plan": f"{self.summary} ({self.digest})",
+            "the mask": f"{name!r:.99} {self.masks[name].digest[:12]}",
+            "the plan": f"{self.summary:.150} ({self.digest})",
             "the sum of the batch": self.given,
             "the pass": ("forward and backward" if case.backward else "forward alone") + (", compiled" if compiled else ""),
             "dtype": case.dtype,
