@@ -39,6 +39,13 @@ def test_a_kernel_with_a_steady_rate_is_predicted_exactly(write: Write, seqlen: 
     ]
 
 
+def test_lengths_of_two_clocks_are_scaled_as_measured(write: Write) -> None:
+    """One length by an older LongCA at 1,500 MHz; times of the other, measured there too, are given for 1,410 MHz."""
+    new = cell("fa4:bands", 16384, 500.0 * 1410 / 1500, clock_mhz=1500.0, at_mhz=1410.0, clocks=[1500] * 6)
+    found = answer(write("made", [cell("fa4:bands", 4096, 500.0, clock_mhz=1500.0), new]), "8K")
+    assert [choice.tflops for choice in found.choices] == [pytest.approx(500.0)]
+
+
 @given(st.dictionaries(st.integers(1, 1 << 20), st.floats(1.0, 900.0), min_size=1), st.integers(1, 1 << 20))
 def test_rates_lie_between_those_next_to_them_and_stay_beyond_the_last(rates: dict[float, float], place: int) -> None:
     low = max((at for at in rates if at <= place), default=min(rates))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+from journals import writer
 from longca import masks
 from longca.kernels import registry
 from longca.kernels.base import Case
@@ -14,6 +16,7 @@ from longca.kernels.choice.classes import shape_class
 from longca.recommend import shipped
 from longca.results.choices import table
 from longca.results.problem import Pass
+from report.made import kernel
 
 DEVICE = "NVIDIA H200"
 SHAPE = (64, 8, 128, 128, "bf16", "cuda")
@@ -21,6 +24,14 @@ SHAPE = (64, 8, 128, 128, "bf16", "cuda")
 
 def test_the_table_follows_from_the_shipped_journals() -> None:
     assert table(shipped.load()) == records.shipped(), "run tools/choices.py"
+
+
+def test_kernels_of_two_clocks_are_compared_as_measured(tmp_path: Path) -> None:
+    """An older LongCA measured one at 1,500 MHz; times of the other, measured there too, are given for 1,410 MHz."""
+    about = {"mask_digest": masks.causal(8192).digest, "area": masks.causal(8192).area, "clock_mhz": 1500.0}
+    new = kernel("fa3", [2.0 * 1500 / 1410] * 9, "fwd", at_mhz=1410.0, clocks=[1500] * 9, **about)
+    (entry,) = table(shipped.load([writer(tmp_path)("made", [kernel("fa4:bands", [2.0] * 9, "fwd", **about), new])]))
+    assert {label: ratio.slower for label, ratio in entry.kernels.items()} == {"fa3": 1.0, "fa4:bands": 1.0}
 
 
 def test_the_first_by_records_is_the_fastest_recorded() -> None:

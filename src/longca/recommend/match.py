@@ -24,7 +24,7 @@ from longca.results.grouping import grouped
 from longca.results.metrics import GIB, flops, tflops
 from longca.results.naming import cluster_name, rows
 from longca.results.problem import Pass, Problem
-from longca.results.ranking import Entry, Figure, Out, entries
+from longca.results.ranking import Entry, Figure, Out, entries, of_one_clock
 from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Record, Status
 from longca.results.tile_work import TileWork
@@ -221,7 +221,8 @@ class _Prediction:
     def __init__(self, question: Question, used: Sequence[Near], first: int, results: Results) -> None:
         records = [near.record for near in used]
         self.question, self.first = question, first  # the nearest length, where kernels must have records
-        self._rows = grouped(rows(replace(results, records=records)), lambda row: row.record.problem.seqlen)
+        named = of_one_clock(rows(replace(results, records=records)))  # of all lengths: a rate lies between those of two
+        self._rows = grouped(named, lambda row: row.record.problem.seqlen)
         self._work = TileWork(results.masks, records)
         self._device = "cpu" if all(near.environment.on_cpu for near in used) else "cuda"
 

@@ -16,6 +16,7 @@ from longca.kernels.choice.classes import length_class, mask_class
 from longca.kernels.choice.records import ClassRecords, KernelRatio, versions_hash
 from longca.results.grouping import grouped
 from longca.results.problem import Pass
+from longca.results.ranking import records_of_one_clock
 from longca.results.reading import Results
 from longca.results.record import MaskEntry, Record
 from longca.text import format_dims, format_heads
@@ -59,7 +60,7 @@ def _entry(group: Group, records: Iterable[Record], results: Results) -> ClassRe
     versions: defaultdict[str, set[str]] = defaultdict(set)
     journals = set[str]()
     for several in points.values():
-        by_label = {record.label: record for record in several}
+        by_label = {record.label: record for record in records_of_one_clock(several)}
         least = min((record.times.median for record in by_label.values() if record.ok), default=0.0)
         for label, record in by_label.items():
             slower[label] += [record.times.median / least] if record.ok else []

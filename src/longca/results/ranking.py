@@ -47,12 +47,21 @@ def figure(records: Sequence[Record]) -> Figure:
 
 
 def of_one_clock(rows: Sequence[Row]) -> Sequence[Row]:
-    """The rows, as measured where some records of GPUs have the clock of each sample, and others, of an older LongCA, have not: times at
-    one clock and as measured differ by several percent."""
-    timed = [row.record.times for row in rows if row.record.ok and not row.record.simulated and row.record.times.clock_mhz]
+    """The rows, with the times of records of one clock."""
+    records = [row.record for row in rows]
+    return [
+        row if row.record is record else replace(row, record=record)
+        for row, record in zip(rows, records_of_one_clock(records), strict=True)
+    ]
+
+
+def records_of_one_clock(records: Sequence[Record]) -> Sequence[Record]:
+    """The records, as measured where some of GPUs have the clock of each sample, and others, of an older LongCA, have not: times at one
+    clock and as measured differ by several percent."""
+    timed = [record.times for record in records if record.ok and not record.simulated and record.times.clock_mhz]
     if len({times.clocks is None for times in timed}) < 2:
-        return rows
-    return [replace(row, record=replace(row.record, timed=row.record.times.as_measured)) if row.record.ok else row for row in rows]
+        return records
+    return [replace(record, timed=record.times.as_measured) if record.ok else record for record in records]
 
 
 def together(parts: Sequence[Figure]) -> Figure:
