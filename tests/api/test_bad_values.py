@@ -42,6 +42,10 @@ def profile(**given: Any) -> Any:
     return longca.profile(**{"kernel": "torch", "seqlen": 64, **SMALL} | given)
 
 
+def simulate(**given: Any) -> Any:
+    return longca.simulate("ulysses", "causal", **given)
+
+
 def masked(wanted: Any, seqlens: Any = None) -> Any:
     return longca.verify("torch:plain", wanted, seqlens, **SMALL)
 
@@ -69,6 +73,13 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (longca.best, {"mask": "causal", "seqlen": 8, "gpus": 2.5}, "gpus must be a whole number, not 2.5."),
     (longca.best, {"mask": "causal", "seqlen": 8, "results": 3}, "give the folder of a journal, or what longca.run returned, not 3."),
     (longca.best, {"mask": "causal", "seqlen": 8, "memory": 80}, "memory must be a text, not 80."),
+    (simulate, {"constants": {"between.gb_s": None}}, "constants['between.gb_s'] must be a number, or a list of some, not None."),
+    (simulate, {"constants": {"between.gb_s": [1, 2]}}, "constants['between.gb_s'] must be one number."),
+    (simulate, {"constants": {"between.gb_s": 10**400}}, "the cluster with these constants: between.gb_s: "),
+    (simulate, {"constants": {3: 3}}, "3 is no constant of a cluster"),
+    (longca.validate_simulation, {"constants": [1]}, "constants must be a dictionary"),
+    (longca.validate_simulation, {"against": 3}, "give the folder of a journal"),
+    (longca.calibrate, {"folder": None}, "give the folder of a journal"),
     (run, {"out": 3}, "give the folder of a journal"),
     (run, {"kernels": mine, "level": "cp"}, "ranks are separate processes"),
     (run, {"kernels": mine, "memory": "4G"}, "memory has no effect on a kernel that is a Python object"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import longca
 from journals import mask_line, writer
 from longca import masks
 from longca.bench.many_devices.transfers import TransferTime
@@ -50,6 +51,24 @@ def test_compute_comes_from_records_of_kernels() -> None:
     assert 1000 < cluster.compute.memory_gb_s < 4800
     assert error["compute.forward_tflops"] < 0.10
     assert error["compute.backward_tflops"] < 0.05  # by tiles, rows and heads; by area alone it is over 20 %
+
+
+def test_a_cluster_has_the_gpu_that_its_compute_was_measured_on(tmp_path: Path) -> None:
+    """Its peak and its memory limit what is simulated; --device overrides the name. One cluster has one GPU."""
+    records, entries = [], [masks.causal(length) for length in (1024, 2048, 4096, 8192)]
+    for mask in entries:
+        records.append(kernel("fa4:bands", around(9.0), "fwd", mask_digest=mask.digest, seqlen=mask.seqlen_q, area=mask.area, mfu=None))
+    a100 = {"device": "NVIDIA A100-SXM4-40GB", "gpu_memory_mib": 40960}
+    for name, environment in (("a100", a100), ("h200", {})):
+        (writer(tmp_path)(name, records, environment) / "masks.jsonl").write_text("".join(map(mask_line, entries)))
+    made = longca.calibrate(tmp_path / "a100").cluster
+    assert (made.device, made.memory_gib) == ("NVIDIA A100-SXM4-40GB", 40.0)
+    assert longca.calibrate(tmp_path / "a100", device="mine").cluster.device == "mine"
+    (tmp_path / "a100" / "env.json").write_text((tmp_path / "a100" / "env.json").read_text().replace('"e"', '"other"'))
+    lines = (tmp_path / "a100" / "results.jsonl").read_text().replace('"env": "e"', '"env": "other"').replace('"key": "', '"key": "other')
+    (tmp_path / "a100" / "results.jsonl").write_text(lines)
+    with pytest.raises(BadInput, match="several devices"):
+        longca.calibrate(tmp_path)
 
 
 def test_compute_of_ranks_that_share_a_gpu_comes_from_calls_of_all_at_once(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from longca.api.files import write_text
+from longca.api.journals import folder_of
 from longca.simulate import calibrate as fits
 from longca.simulate import cluster as clusters
 from longca.simulate.answers import Calibrated
@@ -17,14 +18,16 @@ def calibrate(
 ) -> Calibrated:
     """Fits a cluster to the journals of kernels and the transfers in a folder; constants that were not measured come from `base`.
 
-    `kernel` uses only its records (default: the fastest for each mask), `device` names the device, and `out` is a TOML file to write.
+    `kernel` uses only its records (default: the fastest for each mask), `device` names the device (default: that
+    of the records), and `out` is a TOML file to write.
 
     >>> longca.calibrate("longca-cp-8", out="mine.toml").fits
     """
-    name, start = clusters.find(base)
-    cluster, fitted = fits.calibrate(Path(folder), start, kernel or "")
-    source = f"made from {folder}; what was not measured there is from {name}"
-    made = Calibrated(replace(cluster, source=source, device=device or start.device), fitted)
+    place = folder_of(folder)
+    name, start = clusters.find(str(base))
+    cluster, fitted = fits.calibrate(Path(place), start, kernel or "")
+    source = f"made from {place}; what was not measured there is from {name}"
+    made = Calibrated(replace(cluster, source=source, device=str(device or cluster.device)), fitted)
     if out is not None:
         write_text(out, made.toml)
     return made

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from longca.api.files import refuse_no_png
+from longca.api.journals import folder_of
 from longca.api.plan import SplitRequest, per_node_of, splits_of
 from longca.api.takes import takes
-from longca.bench.plan.request import Number, Texts, texts
+from longca.bench.plan.request import Number, Texts, axes, texts
 from longca.errors import BadInput
 from longca.recommend.shipped import for_calibrating
 from longca.simulate import cluster as clusters
@@ -90,7 +91,10 @@ def run_simulation(request: SimulateRequest, show: Callable[[dict[str, Any]], No
 def find_cluster(name: str | Path, constants: Mapping[str, Number] | None) -> tuple[str, Cluster]:
     """A cluster with changed constants."""
     known, cluster = clusters.find(str(name))
-    return known, clusters.changed(cluster, {constant: float(value) for constant, value in (constants or {}).items()})
+    numbers = axes("constants", constants)
+    if several := next((constant for constant, values in numbers.items() if len(values) > 1), None):
+        raise BadInput(f"constants[{several!r}] must be one number.")
+    return known, clusters.changed(cluster, {constant: value for constant, (value,) in numbers.items()})
 
 
 def _watched(request: SimulateRequest, splits: Splits) -> list[int]:
@@ -131,7 +135,7 @@ def validate_simulation(
     or, if `against` is a folder with your own measured records of context parallelism, with these."""
     name, found = find_cluster(cluster, constants)
     if against is not None:
-        return Validation(name, found, pairs_of(Path(against), found))
+        return Validation(name, found, pairs_of(Path(folder_of(against)), found))
     if not found.cores:
         figures = published(name)
         return Validation(name, found, [], (figures, compare(figures, found)))

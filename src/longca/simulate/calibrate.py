@@ -59,7 +59,7 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster
                 for name, value in asdict(compute).items()
                 if value != getattr(cluster.compute, name)
             ]
-        cluster = replace(cluster, compute=compute)
+        cluster = replace(_of_device(cluster, results) if fits else cluster, compute=compute)
     transfers = read_transfers(folder / TRANSFERS) if (folder / TRANSFERS).exists() else []
     pairs = [transfer for transfer in transfers if transfer.op == POINT_TO_POINT]
     for name, chosen in (("inside", [t for t in pairs if t.nodes == 1]), ("between", [t for t in pairs if t.nodes > 1])):
@@ -82,6 +82,18 @@ def _results(folder: Path) -> Results | None:
 
     folders = journals_below(folder)
     return read_all(tuple(folders)) if folders else None
+
+
+def _of_device(cluster: Cluster, results: Results) -> Cluster:
+    """The cluster with the GPU that its compute was measured on, whose peak and memory limit what is simulated."""
+    measured_here = [record for record in results.records if record.ok and not record.simulated]
+    gpus = {own.name: own for record in measured_here if (own := results.environment(record)).device_kind == "cuda"}
+    if len(gpus) > 1:
+        raise BadInput(f"there are records of several devices ({', '.join(sorted(gpus))}); give a folder with those of one.")
+    gpu = next(iter(gpus.values()), None)
+    if gpu is None or cluster.cores or gpu.name == cluster.device:
+        return cluster
+    return replace(cluster, device=gpu.name, memory_gib=_round(gpu.memory_gib or cluster.memory_gib))
 
 
 def read_transfers(path: Path) -> list[TransferTime]:

@@ -130,13 +130,13 @@ def changed(cluster: Cluster, settings: dict[str, float]) -> Cluster:
     """The cluster with other constants, such as {"between.gb_s": 100}."""
     values = msgspec.to_builtins(cluster)
     for name, value in settings.items():
-        *tables, last = name.split(".")
+        *tables, last = str(name).split(".")
         table = values
         for part in tables:
             table = table.get(part, {}) if isinstance(table, dict) else {}
         if not isinstance(table, dict) or last not in table:
             raise BadInput(f"{name} is no constant of a cluster; write one such as between.gb_s or compute.host_us.")
-        table[last] = int(value) if float(value).is_integer() else value
+        table[last] = int(value) if isinstance(value, int) or value.is_integer() else value
     return convert(values, Cluster, "the cluster with these constants")
 
 
