@@ -39,7 +39,7 @@ def of_published(name: str) -> Ledger:
         ((point.figure.method, kind_of(point.figure.mask), point.figure.gpus, figures.tokens_per_gpu), point.error)
         for point in compare(figures, cluster)
     ]
-    return Ledger(constants_of(cluster), f"published charts of {cluster.device} clusters, read off", rows(errors))
+    return Ledger(constants_of(cluster), f"published charts of {cluster.device} clusters, read off", cluster.per_node, rows(errors))
 
 
 def of_ranks(name: str) -> Ledger:
@@ -52,7 +52,7 @@ def of_ranks(name: str) -> Ledger:
         if cluster.cores or problem.ranks == cluster.per_node:
             key = (pair.record.method or "", kind_of(problem.mask), problem.ranks, problem.seqlen // problem.ranks)
             errors.append((key, pair.record.times.median / pair.ms - 1))
-    return Ledger(constants_of(cluster), f"{source} (results/{folder})", rows(errors))
+    return Ledger(constants_of(cluster), f"{source} (results/{folder})", cluster.per_node, rows(errors))
 
 
 def main(names: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ def main(names: Sequence[str]) -> None:
     parts = []
     for name, ledger in (ledgers() | made).items():
         lines = ",\n  ".join(msgspec.json.encode(row).decode() for row in ledger.rows)
-        head = f'"constants": "{ledger.constants}", "source": "{ledger.source}"'
+        head = f'"constants": "{ledger.constants}", "source": "{ledger.source}", "per_node": {ledger.per_node}'
         parts.append(f'"{name}": {{{head}, "rows": [\n  {lines}]}}')
     FILE.write_text("{" + ",\n".join(parts) + "}\n")
 

@@ -79,7 +79,7 @@ def test_documents_are_those_of_the_published_figures() -> None:
 def test_the_shipped_errors_are_of_the_shipped_clusters() -> None:
     """benchmarks/simulate_errors.py writes them anew where a constant changes."""
     for name, ledger in ledgers().items():
-        assert ledger.constants == constants_of(find(name)[1]), name
+        assert (ledger.constants, ledger.per_node) == (constants_of(find(name)[1]), find(name)[1].per_node), name
         assert {row.kind for row in ledger.rows} >= {"full and causal", "documents"}
 
 

@@ -277,6 +277,8 @@ def test_the_error_is_of_the_method_on_this_kind_of_mask(capsys: Captured) -> No
     assert "never" not in one
     assert "never compared on documents: mesh" in shown("--masks", "causal_document", "--methods", "ulysses,mesh")
     assert "never compared on other masks: ulysses" in shown("--masks", "sliding_window", "--methods", "ulysses")
+    layers = shown("--masks", "causal", "--methods", "ulysses", "--model", "gemma3-27b", "--best")
+    assert "never compared on other masks: ulysses" in layers, "most of its layers have a window"
     assert "compared with no measurement" in shown("--masks", "causal", "--methods", "ulysses", "--cluster", "a100-ib")
     assert "compared with no measurement" in shown("--masks", "causal", "--methods", "ulysses", "--constant", "compute.host_us=10")
 
@@ -287,6 +289,8 @@ def test_what_was_not_compared_is_named(capsys: Captured) -> None:
     assert "never compared: 4 GPUs, 1K tokens per GPU, these heads" in capsys.readouterr().out
     assert main([*common, "--gpus", "8"]) == 0
     assert "never" not in capsys.readouterr().out
+    assert main([*common, "--gpus", "8", "--constant", "per_node=4", "--softcap", "50", "--sinks"]) == 0
+    assert "never compared: 4 GPUs per node, softcap, sinks)" in capsys.readouterr().out
     assert main([*common, "--per-gpu", "1K", "--gpus", "4", "--cluster", "h200-ib"]) == 0
     assert "Transfers and other shapes were not compared" in " ".join(capsys.readouterr().out.split())
 

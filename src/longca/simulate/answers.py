@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from longca.results.problem import Problem
 from longca.results.shown import Part, Shown
 from longca.simulate import cluster as clusters
 from longca.simulate import words
@@ -14,7 +16,7 @@ from longca.simulate.against import Pair, measured_names
 from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import Cluster
 from longca.simulate.contest import Contest, contests
-from longca.simulate.errors import Trust, margin, spread_of, trust_in, usual
+from longca.simulate.errors import Trust, kind_of, margin, spread_of, trust_in, usual
 from longca.simulate.published import Point, Published
 from longca.simulate.request import Request
 from longca.simulate.run import Simulated
@@ -71,8 +73,14 @@ class Simulation(Shown):
         return contests(self.results, bool(self.workload), self.splits.layers)
 
     def trust(self, contest: Contest) -> dict[str, Trust]:
-        """How far predictions of the best entry of each method may be off."""
-        pack = contest.best.results[0].cell.problem
+        """How far predictions of the best entry of each method may be off, on the kind of mask of the question that was compared least."""
+
+        def error(problem: Problem) -> float:
+            spread = trust_in(self.name, self.cluster, problem, contest.best.split).spread
+            return math.inf if spread is None else spread.median
+
+        kinds = {kind_of(result.cell.problem.mask): result.cell.problem for result in reversed(contest.best.results)}
+        pack = max(kinds.values(), key=error)
         return {entry.split.method: trust_in(self.name, self.cluster, pack, entry.split) for entry in contest.by_method}
 
     def equals(self, contest: Contest) -> list[str]:

@@ -37,6 +37,7 @@ class Ledger(Struct, frozen=True):
 
     constants: str  # a fingerprint: with other constants predictions are others
     source: str
+    per_node: int
     rows: list[Compared]
 
 
@@ -105,7 +106,9 @@ def trust_in(name: str, cluster: Cluster, problem: Problem, split: Split) -> Tru
     differences = [f"{problem.ranks} GPUs"] if nearest != problem.ranks else []
     differences += [f"{format_size(own)} tokens per GPU"] if own not in {row.tokens_per_gpu for row in near} else []
     shape = (problem.heads_q, problem.heads_kv, problem.head_dim, problem.head_dim_v)
+    differences += [f"{cluster.per_node} GPUs per node"] if ledger and cluster.per_node != ledger.per_node else []
     differences += ["these heads"] if not cluster.cores and shape != SHAPE else []
+    differences += [name for name in ("softcap", "sinks") if getattr(problem, name)]
     differences += [f"the setting {split.shape}"] if not _is_default(split, problem, cluster) else []
     return Trust(split.method, kind, spread_of(error for row in near for error in row.errors), nearest, tuple(differences))
 
