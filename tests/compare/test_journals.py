@@ -49,6 +49,13 @@ def test_a_time_for_the_reference_clock_is_compared_with_one_as_measured_as_meas
     assert [row["ms"] for row in longca.history(a, b).rows] == [1.0, pytest.approx(factor)]
 
 
+def test_two_forwards_without_a_backward_are_compared_each_with_itself(write: Write) -> None:
+    """One was asked for alone, the other beside a backward that failed."""
+    alone, beside = ({"grad": False, "given": {"params": {}, "grad": grad}} for grad in (False, True))
+    journal = write("a", [make_record(STEADY, **alone), make_record([2 * time for time in STEADY], **beside)])
+    assert [cell.verdict for cell in compare(journal, journal).cells] == ["SAME", "SAME"]
+
+
 WIDE = [1.0, 1.09, 0.96, 1.12, 1.01, 0.93, 1.08, 0.95, 1.1, 1.0]
 STEPS = [*[1.0, 1.001, 0.999] * 5, *[1.2, 1.199, 1.201] * 5]  # the clock steps by a fifth within the run
 

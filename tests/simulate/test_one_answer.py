@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 import longca
+from longca import masks
 from longca.api.recommend import Recommendation
+from longca.api.simulated_answers import Kept, simulated_answer
+from longca.bench.plan.cells import _mask_of
 from longca.cli import main
+from longca.recommend.question import Question
 
 ROOT = Path(__file__).parents[2]
 Captured = pytest.CaptureFixture[str]
@@ -56,6 +60,22 @@ def test_an_answer_for_a_model_is_for_all_its_layers() -> None:
     assert found.best is not None
     assert found.best.ms == pytest.approx(contest.best.total_ms / 8)
     assert str(found).startswith(str(simulated).partition("\n")[0])
+
+
+def test_another_mask_in_a_file_of_the_same_name_is_another_answer(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = list[object]()
+
+    def kept(request: object) -> Kept:
+        simulated.append(request)
+        return Kept((), 1, (), "", False, [])
+
+    monkeypatch.setattr("longca.api.simulated_answers._simulated", kept)
+    for mask in (masks.causal(512), masks.causal(512), masks.full(512)):
+        file = masks.write_mask(mask, tmp_path / "mine.json")
+        _mask_of.cache_clear()  # as in a new process
+        question = Question.parse(str(file), "512", gpus=2, cluster="h100-ib")
+        simulated_answer(question)
+    assert len(simulated) == len(list(cache.iterdir())) == 2
 
 
 def test_plan_has_the_first_of_the_packs(capsys: Captured) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import longca
 from longca.api.simulate import SimulateRequest, find_cluster, run_simulation
 from longca.bench.plan.cell import fingerprint
+from longca.bench.plan.cells import mask_of
 from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.kernels import registry as kernels
 from longca.kernels.choice.records import tuned_folder
@@ -40,7 +41,7 @@ class Kept:
 def simulated_answer(question: Question, model: str | None = None, progress: bool = True) -> tuple[Answer, list[Part]]:
     """The answer of the simulation, and its words: those of `longca simulate --best`. That of a model is for all its layers."""
     request = request_of(question, model, progress)
-    file = tuned_folder().parent / "simulated" / f"{_key(request)}.json"
+    file = tuned_folder().parent / "simulated" / f"{_key(request, question)}.json"
     try:
         kept = msgspec.json.decode(file.read_bytes(), type=Kept)
     except (OSError, msgspec.DecodeError):
@@ -85,13 +86,15 @@ def request_of(question: Question, model: str | None, progress: bool) -> Simulat
     )
 
 
-def _key(request: SimulateRequest) -> str:
-    """Another request, cluster, model of it, comparison with measured times, or code of methods is another answer."""
+def _key(request: SimulateRequest, question: Question) -> str:
+    """Another request, mask (a file of this name may hold another one), cluster, model of it, comparison with measured times, or code of
+    methods is another answer."""
     asked = {field.name: str(getattr(request, field.name)) for field in fields(request) if field.name != "progress"}
     cluster = find_cluster(request.cluster, request.constants)
     kernel = kernels.default_for_methods("cpu" if cluster[1].cores else "cuda")
     methods = {name: method_versions(name) for name in registry.names()}
-    return fingerprint(asked, cluster, MODEL, errors.FILE.read_text(), longca.__version__, methods, kernel_versions(kernel))
+    mask = mask_of(msgspec.structs.replace(question.problem, seed=0)).digest
+    return fingerprint(asked, mask, cluster, MODEL, errors.FILE.read_text(), longca.__version__, methods, kernel_versions(kernel))
 
 
 def choices_of(simulation: Simulation) -> list[Choice]:

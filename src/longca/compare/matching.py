@@ -72,8 +72,9 @@ def _works(records: Sequence[Record]) -> list[Identity]:
 
 
 def _paired(before: Sequence[Record], after: Sequence[Record], left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
-    """Pairs of records of one work: those asked for by the same name, then the others in their order."""
-    asked = {after[index].asked: index for index in right}
-    pairs = {index: asked[before[index].asked] for index in left if before[index].asked in asked}
+    """Pairs of records of one work: those asked for by the same name for the same pass, then the others in their order."""
+    asked = {(after[index].asked, after[index].planned_grad): index for index in right}
+    named = {index: (before[index].asked, before[index].planned_grad) for index in left}
+    pairs = {index: asked.pop(name) for index, name in named.items() if name in asked}
     free = [index for index in right if index not in pairs.values()]
     return pairs | dict(zip((index for index in left if index not in pairs), free, strict=False))
