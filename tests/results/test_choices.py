@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from journals import writer
+from journals import mask_line, writer
 from longca import masks
 from longca.kernels import registry
 from longca.kernels.base import Case
@@ -32,6 +32,18 @@ def test_kernels_of_two_clocks_are_compared_as_measured(tmp_path: Path) -> None:
     new = kernel("fa3", [2.0 * 1500 / 1410] * 9, "fwd", at_mhz=1410.0, clocks=[1500] * 9, **about)
     (entry,) = table(shipped.load([writer(tmp_path)("made", [kernel("fa4:bands", [2.0] * 9, "fwd", **about), new])]))
     assert {label: ratio.slower for label, ratio in entry.kernels.items()} == {"fa3": 1.0, "fa4:bands": 1.0}
+
+
+def test_a_kernel_is_not_the_fastest_where_no_other_was_measured(tmp_path: Path) -> None:
+    """One is half as fast as the other on the mask that both have; alone on another mask of the class it says nothing."""
+    places = [{"mask_digest": own.digest, "area": own.area, "seqlen": own.seqlen_q} for own in map(masks.causal, (8192, 8190))]
+    records = [kernel("fa3", [2.0] * 9, "fwd", **places[0])]
+    records += [kernel("fa4:bands", [4.0] * 9, "fwd", **place) for place in places]
+    folder = writer(tmp_path)("made", records)
+    with (folder / "masks.jsonl").open("a") as file:
+        file.write(mask_line(masks.causal(8190)))
+    (entry,) = table(shipped.load([folder]))
+    assert (entry.points, {label: ratio.slower for label, ratio in entry.kernels.items()}) == (1, {"fa3": 1.0, "fa4:bands": 2.0})
 
 
 def test_the_first_by_records_is_the_fastest_recorded() -> None:

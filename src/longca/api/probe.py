@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from longca.api.files import refuse_no_png
+from longca.api.files import refuse_no_png, write_file
 from longca.api.masks import build_mask, given_mask
 from longca.api.takes import takes
 from longca.bench.plan.request import MaskSettings
@@ -85,7 +85,7 @@ def probe(request: ProbeRequest) -> ProbedModel:
         return ProbedModel(results, masks[0].seqlen_q)
     from longca.probe.picture import write_picture
 
-    return ProbedModel(results, masks[0].seqlen_q, write_picture(results, request.png))
+    return ProbedModel(results, masks[0].seqlen_q, write_file(request.png, lambda path: write_picture(results, path)))
 
 
 def _results(request: ProbeRequest, masks: Sequence[Mask]) -> tuple[Probed, ...]:
@@ -114,6 +114,8 @@ def _tiny_model(text: str, masks: Sequence[Mask], vocab: int) -> Any:
 
 def _masks(request: ProbeRequest) -> list[Mask]:
     listed = isinstance(request.mask, Sequence) and not isinstance(request.mask, str)
+    if listed and not request.mask:
+        raise BadInput("mask is empty; give one, or one for each layer.")
     given = [given_mask(mask) for mask in (request.mask if listed else [request.mask])]
     sizes = [mask.seqlen_q for mask in given if isinstance(mask, Mask)]
     seqlen = parse_size(str(request.seqlen or (sizes[0] if sizes else SEQLEN)))

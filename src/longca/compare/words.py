@@ -106,7 +106,7 @@ def comparison(compared: Comparison, everything: bool) -> list[Part]:
     for side, records in (("A", compared.only_before), ("B", compared.only_after)):
         parts += [f"only in {side}: {' '.join(row)}" for row in describe_all(records)]
     parts += [f"compared anyway: {unlike(each)}" for each in compared.differences]
-    parts += [busy(each) for each in compared.busy] or advice(compared.cells)
+    parts += [*dict.fromkeys(map(busy, compared.busy))] or advice(compared.cells)  # a journal beside itself is busy once
     counts = ", ".join(f"{count} {verdict}" for verdict, count in compared.counts.items() if count)
     only = f"; {plural(len(compared.only_before), 'cell')} only in A, {len(compared.only_after)} only in B"
     return [*parts, counts + (only if compared.only_before or compared.only_after else "")]

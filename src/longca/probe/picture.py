@@ -42,5 +42,5 @@ def write_picture(results: Sequence[Probed], path: str | Path) -> Path:
         handles=[Patch(color=c, label=n) for c, n in zip(COLOURS[1:], names, strict=True)], ncols=4, fontsize=8, loc="outside lower center"
     )
     path = Path(path)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, format="png")
     return path

@@ -16,6 +16,7 @@ from longca.recommend.answer import Answer, Choice, ModelNote, Pair
 from longca.recommend.commands import FOLDER, run_command, simulate_command
 from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
+from longca.recommend.shipped import portable
 from longca.results.grouping import grouped
 from longca.results.problem import Split
 from longca.results.ratio import ENOUGH_SAMPLES, REPEATS
@@ -194,7 +195,7 @@ def _model(question: Question, note: ModelNote | None) -> list[str]:
 def _records(answer: Answer) -> str:
     """The files, the machines and the days of the records of the first way."""
     sources = answer.ways[0].sources
-    files = dict.fromkeys(str(source.file) for source in sources)
+    files = dict.fromkeys(portable(source.file) for source in sources)
     names = sorted({source.environment.name for source in sources})
     days = sorted({date for source in sources if (date := source.environment.date)})
     return f"records: {len(sources)} in {', '.join(files)} ({', '.join([*names, *days])})"
