@@ -149,6 +149,14 @@ def test_a_daemon_that_does_not_start_is_told(told: Path) -> None:
         pool.run("parallel.jobs:greet", {}, 60)
 
 
+def test_a_daemon_ends_where_no_rank_can_start(told: Path, nccl: dict[str, Path], monkeypatch: pytest.MonkeyPatch, gone: Gone) -> None:
+    monkeypatch.setenv("LONGCA_NCCL", str(nccl["2.28.9"]))
+    pool = Pool(2, sharing=Sharing(ranks=2))
+    with pytest.raises(Unavailable, match=r"NCCL 2\.28\.9"):
+        pool.run("parallel.jobs:greet", {}, 60)
+    assert gone([int(told.read_text())])
+
+
 def test_a_launched_rank_starts_again_with_what_nccl_needs_and_the_first_one_keeps_the_daemon(
     told: Path, tmp_path: Path, nccl: dict[str, Path], gone: Gone
 ) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import longca
 from longca.errors import BadInput
+from longca.results.problem import Split
+from longca.simulate.contest import Contest, Entry
 
 SMALL: dict[str, Any] = {"seqlens": "4K", "masks": "causal_document", "passes": "fwd", "seed": 0}
 
@@ -52,6 +55,16 @@ def test_the_time_of_a_model_is_the_sum_over_its_layers() -> None:
     planned = longca.plan(**{name: value for name, value in request.items() if name != "progress"})
     table = next(part for part in planned.parts() if not isinstance(part, str) and "12 layers" in part.title)
     assert {row[3] for row in table.rows} == {"all 24 layers"}
+
+
+def test_the_least_time_of_what_was_not_simulated_wins_no_pack() -> None:
+    def entry(method: str, *packs: tuple[float | None, float]) -> Entry:
+        cell = SimpleNamespace(problem=SimpleNamespace(mask="causal"))
+        results = [SimpleNamespace(cell=cell, prediction=ms and SimpleNamespace(ms=ms), least_ms=least) for ms, least in packs]
+        return Entry(Split(method, "1x8"), tuple((result,) for result in results), {})  # type: ignore[misc]
+
+    entries = [entry("magi", (3.0, 0.0), (5.0, 0.0)), entry("usp", (None, 2.9), (6.0, 0.0)), entry("ulysses", (9.0, 0.0), (4.0, 0.0))]
+    assert Contest(None, entries).wins == {"magi": 1, "ulysses": 1}  # type: ignore[arg-type]
 
 
 def test_packs_of_a_workload_count_once_each(tmp_path: Path) -> None:

@@ -103,6 +103,11 @@ class Pool:
             hello = {"rank": rank, "ranks": self.ranks, "backend": self.backend, "threads": self.threads, "meeting": meeting}
             hello["gpu"] = rank // self._per_gpu
             try:
+                own = self._own(rank)
+            except Unavailable:  # no NCCL that can share a GPU: the next job starts anew
+                self.close()
+                raise
+            try:
                 child = Child(
                     "longca.processes.ranks:Rank",
                     hello,
@@ -110,7 +115,7 @@ class Pool:
                     memory=self.memory,
                     data_limit=0 if self.backend == "nccl" else self.memory,  # a CUDA context maps more than any limit allows
                     reply_type=Answer | Failure,
-                    environment=environment | self._own(rank),
+                    environment=environment | own,
                 )
             except ChildLost as lost:
                 self.close()

@@ -100,10 +100,11 @@ class Contest:
 
     @cached_property
     def wins(self) -> dict[str, int]:
-        """In how many packs each method is the fastest."""
+        """In how many packs each method is the fastest of those that were simulated there."""
         wins: dict[str, int] = {}
         for pack in range(self.packs):
-            fastest = min(self.entries, key=lambda entry: entry.times[pack])
+            known = [entry for entry in self.entries if all(result.prediction for result in entry.by_pack[pack])]
+            fastest = min(known or self.entries, key=lambda entry: entry.times[pack])
             wins[fastest.split.method] = wins.get(fastest.split.method, 0) + 1
         return dict(sorted(wins.items(), key=lambda item: -item[1]))
 
