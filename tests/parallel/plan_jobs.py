@@ -106,6 +106,7 @@ def misuse(comm: TorchComm) -> dict[str, str]:
             "other mask on a rank": lambda: _sharded(cp.plan(differs, method="ring_p2p", **settings), whole),
             "other method on a rank": lambda: _sharded(cp.plan(mask, method=["usp", "magi"][comm.rank % 2], **settings), whole),
             "other ids on a rank": lambda: _attend(cp.plan(mask, method="mesh", **settings), {"ids": ids}),
+            "compiled on a rank": lambda: cp.plan(mask, method="usp", **settings).prepare(torch.float64, compiled=comm.rank > 0),
             "no gradient on a rank": lambda: ring.attention(*(x.detach() for x in mine) if comm.rank else mine),
         }
         for name, call in calls.items():
@@ -195,6 +196,28 @@ def gather_gradient(comm: TorchComm) -> float:
         x = plan.shard(torch.randn(LENGTH, 3, generator=torch.Generator().manual_seed(1))).requires_grad_()
         (plan.gather(x).sin() * (cp.rank + 1)).sum().backward()
         return _worst([(x.grad, x.detach().cos() * sum(range(1, cp.size + 1)))])
+
+
+def rounded_gather_gradient(comm: TorchComm) -> bool:
+    """Whether a gradient in bf16 is the sum over ranks, rounded at its end."""
+    with parallel.Group() as cp:
+        plan = cp.plan(_mask(), heads=(4, 2), head_dim=8)
+        x = plan.shard(torch.zeros(LENGTH, 16, dtype=torch.bfloat16)).requires_grad_()
+        weights = [torch.randn(LENGTH, 16, generator=torch.Generator().manual_seed(rank)).bfloat16() for rank in range(cp.size)]
+        (plan.gather(x) * weights[cp.rank]).sum().backward()
+        return torch.equal(x.grad, torch.stack(weights).float().sum(0)[plan.rows].bfloat16())
+
+
+def compiled_peer(comm: TorchComm) -> str:
+    """What a compiled call of another project's method is told."""
+    with parallel.Group() as cp:
+        plan = cp.plan(_mask(documents=False), heads=(4, 2), head_dim=8, method="torch_cp", kernel="torch:chunked")
+        mine = [plan.shard(x).detach().requires_grad_() for x in _inputs(dtype=torch.float32)]
+        try:
+            torch.compile(plan.attention, fullgraph=True, backend="aot_eager")(*mine).sum().backward()
+        except LongcaError as error:
+            return str(error)
+        return ""
 
 
 def prepared_beside(comm: TorchComm) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from longca import masks
@@ -93,3 +95,14 @@ def test_the_kernel_that_is_named_instead_can_do_it() -> None:
     assert "fa3 takes masks made of bands, not block patterns" in refusal
     other = refusal.partition("use another kernel such as ")[2].rstrip(".")
     assert not refusal_without_a_device(plan_of("ulysses", blocks, case, 2, kernel=other))
+
+
+def test_a_kernel_that_returns_its_own_buffer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without a backward: what it returned is merged, or kept by the caller, after its next call."""
+    monkeypatch.setattr(Documents, "returns_own_buffer", True)
+    forward = replace(case_of(64), backward=False, partial_backward=False)
+    with kernels.lent([Documents]):
+        for method in registry.names():
+            if not registry.get(method).takes_blocks_alone:
+                with pytest.raises(Refused, match=f"{method} cannot use the kernel documents: documents returns its own buffer"):
+                    plan_of(method, masks.sliding_window_causal(64, w=4), forward, 2, kernel="documents")

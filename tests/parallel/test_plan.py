@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import longca
 from longca import masks, parallel
 from longca.errors import BadInput, Refused
 from longca.kernels import registry as kernels
@@ -128,8 +129,75 @@ def test_ranks_may_be_initialised_anew(alone: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{alone / 'second'}", rank=0, world_size=1)
     with parallel.Group() as again:
         assert torch.equal(attend(again), first)
-    with pytest.raises(BadInput, match="this group is closed"):
+    with pytest.raises(BadInput, match="its group is closed"):
         attend(again)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_plan_calls_no_communicator_of_a_closed_group() -> None:
+    mask, q, settings = masks.causal(16), torch.randn(16, 4, 8), dict(heads=(4, 4), head_dim=8)
+    with parallel.Group(cache_bytes=1) as first, parallel.Group() as second:
+        dropped = first.plan(mask, method="ring_p2p", **settings)  # type: ignore[arg-type]
+        kept = first.plan(mask, method="mesh", **settings)  # type: ignore[arg-type]
+        for plan in (dropped, kept):
+            before = plan.attention(*(plan.shard(x) for x in (q, q.clone(), q.clone())))
+        moved = second.use(kept)
+        first.close()
+        for plan in (dropped, kept):
+            with pytest.raises(BadInput, match="its group is closed"):
+                plan.attention(q, q, q)
+        assert torch.equal(moved.attention(q, q, q), before)
+        assert [program.kernel.comm for program in moved._programs.values()] == [second.comm]  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("alone")
+def test_names_of_masks_may_be_long() -> None:
+    q = torch.randn(16, 4, 8)
+    with parallel.Group() as cp:
+        plan = cp.plan({"ü" * 3000: masks.causal(16)}, heads=(4, 4), head_dim=8)
+        assert plan.attention(*(plan.shard(x) for x in (q, q.clone(), q.clone()))).shape == q.shape
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_second_derivative_is_refused() -> None:
+    with parallel.Group() as cp:
+        plan = cp.plan(masks.causal(16), heads=(4, 4), head_dim=8, kernel="torch:chunked")
+        q, k, v = (plan.shard(torch.randn(16, 4, 8)).requires_grad_() for _ in range(3))
+        for out in (plan.attention(q, k, v), plan.gather(q)):
+            (dq,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+            with pytest.raises(RuntimeError, match="twice"):
+                dq.sum().backward()
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_mean_takes_as_many_entries_as_a_rank_has_tokens() -> None:
+    with parallel.Group() as cp:
+        plan = cp.plan(masks.causal(16), heads=(4, 4), head_dim=8)
+        assert plan.mean(torch.full((16, 16), 3.0), total=256) == 3
+        assert plan.mean(torch.ones(16), total=0.5) == 32
+        with pytest.raises(BadInput, match="has no axis of this rank's 16 tokens"):
+            plan.mean(torch.ones(15), total=15)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_mean_counts_labels_as_they_are_now() -> None:
+    with parallel.Group() as cp:
+        plan = cp.plan(masks.causal(16), heads=(4, 4), head_dim=8)
+        labels = plan.shard({"labels": torch.arange(16)})["shift_labels"]
+        labels[:8] = -100
+        assert plan.mean(torch.ones(16), labels) == 1
+        assert plan.mean(torch.ones(16), labels.fill_(-100)) == 0
+
+
+@pytest.mark.usefixtures("alone")
+def test_each_entry_of_a_batch_has_the_block_patterns_of_all_heads() -> None:
+    mask = masks.build("uniform_block", 64, b=8, ratio=0.5, heads=2, seed=0)
+    q, k, v = (torch.randn(3, 64, heads, 8) for heads in (4, 2, 2))
+    with parallel.Group() as cp:
+        plan = cp.plan(mask, heads=(4, 2), head_dim=8, kernel="torch:chunked")
+        out = plan.attention(*(plan.shard(x) for x in (q, k, v)))
+        for entry, *tensors in zip(out, q, k, v, strict=True):
+            assert torch.allclose(entry, longca.attention(*tensors, mask, kernel="torch:chunked"), atol=1e-5)
 
 
 @pytest.mark.usefixtures("alone")
@@ -190,6 +258,7 @@ def test_wrong_use_is_told_on_every_rank_and_nothing_hangs(pool: Pool) -> None:
         "other mask on a rank": "the mask is 'mask'",
         "other method on a rank": "the plan is magi",
         "other ids on a rank": "the sum of the batch is",
+        "compiled on a rank": "the pass is forward and backward, compiled on rank 1",
         "no gradient on a rank": "the pass is forward alone on rank 1",
     }
     for heard in pool.run("parallel.plan_jobs:misuse", {}, 60):
@@ -222,6 +291,16 @@ def test_ranks_forget_the_same_plans_when_their_bytes_are_too_many(pool: Pool) -
 
 def test_the_gradient_of_gathered_tokens_is_the_sum_over_ranks(pool: Pool) -> None:
     assert max(pool.run("parallel.plan_jobs:gather_gradient", {}, 60)) < 1e-5
+
+
+def test_a_gradient_of_gathered_tokens_is_rounded_once(pool: Pool) -> None:
+    assert all(pool.run("parallel.plan_jobs:rounded_gather_gradient", {}, 60))
+
+
+@pytest.mark.slow
+def test_a_compiled_call_of_another_projects_method_is_refused(pair: Pool) -> None:
+    for answer in pair.run("parallel.plan_jobs:compiled_peer", {}, 100):
+        assert answer == "torch.compile cannot use the backward of torch_cp, another project's method; compile around it."
 
 
 def test_ranks_agree_about_nodes(pool: Pool) -> None:

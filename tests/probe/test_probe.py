@@ -132,6 +132,13 @@ def test_gradients_that_do_not_come_back_from_other_ranks():
     assert found[0].causes[0] == "each rank sees only its own keys"
 
 
+def test_a_probe_leaves_a_model_as_it_was():
+    model = Tiny([CAUSAL], INDEX, sinks=True)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    assert findings(model, masks.causal(S)) == ()
+    assert all(torch.equal(parameter, before[name]) and parameter.grad is None for name, parameter in model.named_parameters())
+
+
 def test_sinks_that_change_nothing():
     assert findings(Tiny([CAUSAL], INDEX, sinks=True), masks.causal(S)) == ()
     (found,) = findings(Tiny([CAUSAL], INDEX, sinks=False), masks.causal(S))

@@ -13,21 +13,16 @@ from longca.errors import BadInput
 IGNORED = -100  # torch's own ignore_index
 LABELS, SHIFTED = "labels", "shift_labels"
 Summed = Callable[[torch.Tensor, int], torch.Tensor]  # the sum of a number over ranks, and what its gradient is multiplied with
-_MARK = "_longca_plan"  # of a tensor: the digest of the plan that cut it, and how many labels all ranks have
+_MARK = "_longca_plan"  # of a tensor: the digest of the plan that cut it
 
 
 class Batch(dict[str, Any]):
     """A dict of this rank's tokens."""
 
 
-def marked(tensor: torch.Tensor, digest: str, labelled: int | None = None) -> torch.Tensor:
-    setattr(tensor, _MARK, (digest, labelled))
-    return tensor
-
-
 def refuse_other(tensor: torch.Tensor, digest: str) -> None:
     """Raises BadInput for a tensor that another plan has cut."""
-    if getattr(tensor, _MARK, (digest, None))[0] != digest:
+    if getattr(tensor, _MARK, digest) != digest:
         raise BadInput("this tensor was sharded by another plan, which gave this rank other tokens; use one plan for a batch.")
 
 
@@ -47,7 +42,9 @@ def cut(given: Any, rows: torch.Tensor, length: int, axis: int | None, name: str
         return given
     if hasattr(given, _MARK):
         raise BadInput(f"{name} is sharded already; shard a batch once, before the model.")
-    return marked(given.index_select(token_axis(given, length, axis, name), rows.to(given.device)), digest)
+    own = given.index_select(token_axis(given, length, axis, name), rows.to(given.device))
+    setattr(own, _MARK, digest)
+    return own
 
 
 def check_sum(given: Mapping[str, Any]) -> str:
@@ -77,12 +74,7 @@ def with_shifted_labels(
 
 
 def mean_of(losses: torch.Tensor, total: float | torch.Tensor, gradient: int, summed: Summed) -> torch.Tensor:
-    """Returns the sum of all ranks' losses over `total`; its gradient is that of this rank's part, times `gradient`."""
-    divisor = torch.as_tensor(total, dtype=torch.float32, device=losses.device).clamp(min=1)
-    return summed(losses.float().sum() / divisor, gradient)
-
-
-def count_labels(labels: torch.Tensor, ignore_index: int, summed: Summed) -> float | torch.Tensor:
-    """Returns how many labels all ranks have: as their plan counted them, else by asking."""
-    known = None if torch.compiler.is_compiling() else getattr(labels, _MARK, ("", None))[1]
-    return summed((labels != ignore_index).sum().float(), 1) if known is None else known
+    """Returns the sum of all ranks' losses over `total`; its gradient is that of this rank's part, times `gradient`. Nothing labelled has
+    the mean 0."""
+    divisor = torch.as_tensor(total, dtype=torch.float32, device=losses.device)
+    return summed(losses.float().sum() / divisor.masked_fill(divisor == 0, 1), gradient)

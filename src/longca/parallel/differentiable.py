@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from longca.kernels.functional import no_autocast
 from longca.kernels.inputs import in_layout
 from longca.parallel.comm.base import Comm
+from longca.parallel.primitives.gather import order_of
 from longca.parallel.primitives.program import Program, whole_heads
-from longca.parallel.ranges import Shards, count, tokens
+from longca.parallel.primitives.rows import take_rows
+from longca.parallel.ranges import Shards
 
 
 def through(
@@ -45,6 +48,7 @@ class _Attention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         dout = in_layout(grads[0], ctx.layout)
         with no_autocast(dout):
@@ -60,18 +64,22 @@ def gathered(x: torch.Tensor, shards: Shards, comm: Comm) -> torch.Tensor:
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, shards: Shards, comm: Comm) -> torch.Tensor:
-        ctx.shards, ctx.comm = shards, comm
-        pieces = [comm.empty((count(shard), *x.shape[1:]), x.dtype) for shard in shards]
-        comm.all_gather([x.contiguous()], [[piece] for piece in pieces]).wait()
-        order = torch.cat([torch.from_numpy(tokens(shard)) for shard in shards]).argsort()
-        return torch.cat(pieces).index_select(0, order.to(x.device))
+        order = order_of(shards)
+        ctx.order, ctx.comm = order, comm
+        whole = comm.empty((order.spans[-1].stop, *x.shape[1:]), x.dtype)
+        comm.all_gather([x.contiguous()], [[whole[span]] for span in order.spans]).wait()
+        return take_rows(whole, None if order.in_order else torch.from_numpy(order.place_of).to(x.device), "LHD")
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        parts = [[grads[0].index_select(0, torch.from_numpy(tokens(shard)).to(grads[0].device))] for shard in ctx.shards]
-        own = torch.empty_like(parts[ctx.comm.rank][0])
+        (dout,) = grads
+        order = ctx.order
+        taken = take_rows(dout, None if order.in_order else torch.from_numpy(order.token_of).to(dout.device), "LHD")
+        parts = [[taken[span]] for span in order.spans]
+        own = torch.empty_like(parts[ctx.comm.rank][0], dtype=torch.promote_types(dout.dtype, torch.float32))  # a sum is rounded once
         ctx.comm.reduce_scatter(parts, [own]).wait()
-        return own, None, None
+        return own.to(dout.dtype), None, None
 
 
 def summed_over_ranks(x: torch.Tensor, comm: Comm, gradient: int) -> torch.Tensor:

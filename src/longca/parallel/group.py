@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ class Group:
         host = self.comm.on_host()  # not the ranks' own gloo, where a message would meet the attention of a rank that does something else
         self.host = TorchComm(members) if host is self.comm else host
         self.rank, self.size, self.device = self.comm.rank, self.comm.size, self.comm.device
-        self._open = True
+        self.is_open = True
         if ranks_per_node is None:
             ranks_per_node = neighbours(self.exchange(_host_name()))
         self.planner = Planner(self.rank, self.size, ranks_per_node, self.device.type)
@@ -101,6 +102,8 @@ class Group:
         if (plan.rank, plan.ranks) != (self.rank, self.size):
             raise BadInput(f"the plan is for rank {plan.rank} of {plan.ranks}, and this is rank {self.rank} of {self.size}; plan here.")
         known = self._plans.pop(plan.digest, plan)
+        if known.group not in (None, self):
+            known = copy(known)  # without the other group's programs, which send with that one's communicators
         if plan.has_sharded:  # in another process: what it knows of the batch is newer
             known.has_sharded, known.labelled, known.given = True, plan.labelled, plan.given
         known.group = self
@@ -141,7 +144,7 @@ class Group:
 
     def exchange(self, message: str) -> list[str]:
         """Returns the messages of all ranks. They travel between hosts, so no GPU is waited for."""
-        if not (dist.is_initialized() and self._open):
+        if not (dist.is_initialized() and self.is_open):
             raise BadInput("this group is closed, or its process group is gone; make a new Group.")
         raw = message.encode()[:MESSAGE_BYTES]
         mine = torch.tensor([*raw, *bytes(MESSAGE_BYTES - len(raw))], dtype=torch.uint8)
@@ -186,10 +189,10 @@ class Group:
     def close(self) -> None:
         """Ends the group's communicators, and lets go of all plans and of what was prepared for them. All ranks do so; a second call does
         nothing."""
-        if self._open:
+        if self.is_open:
             self.comm.close()
             self.host.close()
-        self._open = False
+        self.is_open = False
         for plan in self._plans.values():
             plan.release()
         self._plans.clear()

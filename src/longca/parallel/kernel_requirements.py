@@ -31,6 +31,8 @@ def _obstacle(method: Method, kernel: Kernel, mask: AnyMask, case: Case, ranks: 
     other = f"another kernel such as {registry.default_for_methods(case.device)}"
     if case.backward and kernel.backward == "none":
         return f"{kernel.label} has no backward; use the forward alone (--passes fwd), or {other}"
+    if kernel.returns_own_buffer:
+        return f"{kernel.label} returns its own buffer, which its next call overwrites; use {other}"
     if case.sinks and not kernel.lse_in(case):
         return f"{kernel.label} gives no lse, without which attention sinks cannot be added; use {other}"
     if method.merges and not kernel.lse_in(case):

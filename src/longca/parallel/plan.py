@@ -104,7 +104,6 @@ class Plan(Handled):
         own = Batch({name: batch.cut(x, self.rows, self.seqlen, axis, f"batch[{name!r}]", self.digest) for name, x in whole.items()})
         if batch.SHIFTED in whole:
             self.labelled = int((whole[batch.SHIFTED] != ignore_index).sum())
-            batch.marked(own[batch.SHIFTED], self.digest, self.labelled)
         return own
 
     def gather(self, x: torch.Tensor, *, axis: int | None = None) -> torch.Tensor:
@@ -131,8 +130,9 @@ class Plan(Handled):
         summed.
         """
         checked = not torch.compiler.is_compiling()  # which knows neither the plan of a tensor nor how many tokens a rank has
-        if checked:
-            batch.token_axis(token_losses, self.tokens, None, "token_losses", "this rank's")
+        if checked and self.tokens not in token_losses.shape[:2]:
+            given = list(token_losses.shape)
+            raise BadInput(f"token_losses {given} has no axis of this rank's {self.tokens} tokens; give one loss per token.")
         if labels is None:
             total = self.labelled if total is None else total
         else:
@@ -141,7 +141,7 @@ class Plan(Handled):
             if labels.shape != token_losses.shape:
                 raise BadInput(f"there are losses {list(token_losses.shape)} and labels {list(labels.shape)}; give one loss per token.")
             token_losses = token_losses.masked_fill(labels == ignore_index, 0)
-            total = batch.count_labels(labels, ignore_index, self._summed) if total is None else total
+            total = self._summed((labels != ignore_index).sum().float(), 1) if total is None else total
         if total is None:
             raise BadInput("this plan has sharded no labels; give labels=, or shard them with the batch.")
         return batch.mean_of(token_losses, total, self.ranks if averaged else 1, self._summed)
@@ -167,11 +167,12 @@ class Plan(Handled):
         sinks: torch.Tensor | None = None,
         return_lse: bool = False,
     ) -> Any:
-        """Returns the attention of this rank's queries [L, Hq, D] over the keys of all ranks, under the mask of this name; differentiable.
+        """Returns the attention of this rank's queries [L, Hq, D] over the keys of all ranks, under the mask of this name.
 
-        All ranks call it with their own tokens, and get their results [L, Hq, Dv]; with `return_lse` (out, lse [Hq, L]). With a batch in
-        front, [B, L, Hq, D], all entries have this mask. `scale`, `softcap` and `sinks` [Hq] are those of `longca.attention`. All ranks
-        pass the same sinks; the gradient of the sinks is this rank's part, as for every weight under context parallelism.
+        All ranks call it with their own tokens, and get their results [L, Hq, Dv]; with `return_lse` (out, lse [Hq, L]). It is
+        differentiable once. With a batch in front, [B, L, Hq, D], all entries have this mask. `scale`, `softcap` and `sinks` [Hq] are
+        those of `longca.attention`. All ranks pass the same sinks; the gradient of the sinks is this rank's part, as for every weight under
+        context parallelism.
         """
         q, k, v = autocast_tensors(q, k, v)
         lse: torch.Tensor | None
@@ -251,21 +252,28 @@ class Plan(Handled):
     def _prepared(self, name: str, case: Case, compiled: bool) -> Program:
         key, group = (name, case, compiled), self.own_group()
         if key not in self._programs:
-            group.agree(self._facts(name, case))
+            group.agree(self._facts(name, case, compiled))
             method = registry.get(self.method)
+            if method.peer and compiled and case.backward:
+                raise Refused(f"torch.compile cannot use the backward of {self.method}, another project's method; compile around it.")
             method.own_backward = method.own_backward and not compiled  # type: ignore[misc]  # of this object alone
-            settings = (self.masks[name], case, self.ranks, Grid.parse(self.grid), self.kernel)
+            settings = (self._mask_of(name, case), case, self.ranks, Grid.parse(self.grid), self.kernel)
             made = make_plan(method, *settings, options=self.options, shards=self.shards)
             self._programs[key] = group.beside_compute(self, lambda: made.program(group.comm))
         return self._programs[key]
 
-    def _facts(self, name: str, case: Case) -> dict[str, str]:
-        """What must be the same on all ranks that call an attention together."""
+    def _mask_of(self, name: str, case: Case) -> AnyMask:
+        """Returns the mask of all heads of a case, those of every batch entry after each other."""
+        mask, entries = self.masks[name], case.heads_kv // self.heads[1]
+        return mask if mask.heads == 1 else mask.take_heads([*range(mask.heads)] * entries)
+
+    def _facts(self, name: str, case: Case, compiled: bool) -> dict[str, str]:
+        """What must be the same on all ranks that call an attention together; in `group.MESSAGE_BYTES`, however long names are."""
         return {
-            "the mask": f"{name!r} {self.masks[name].digest[:12]}",
-            "the plan": f"{self.summary} ({self.digest})",
+            "the mask": f"{name!r:.99} {self.masks[name].digest[:12]}",
+            "the plan": f"{self.summary:.150} ({self.digest})",
             "the sum of the batch": self.given,
-            "the pass": "forward and backward" if case.backward else "forward alone",
+            "the pass": ("forward and backward" if case.backward else "forward alone") + (", compiled" if compiled else ""),
             "dtype": case.dtype,
             "the number of heads": f"{case.heads_q}:{case.heads_kv}",
             "scale, softcap, sinks": f"{case.scale}, {case.softcap}, {case.sinks}",
@@ -279,7 +287,7 @@ class Plan(Handled):
         return next(iter(self.masks))
 
     def own_group(self) -> Group:
-        if self.group is None:
+        if self.group is None or not self.group.is_open:
             raise BadInput("this plan belongs to no group, or its group is closed; give it to Group.use first.")
         return self.group
 

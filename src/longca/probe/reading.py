@@ -110,7 +110,7 @@ def _gradients(model: Model, ids: torch.Tensor, rows: Sequence[int]) -> Floats |
                 tokens = torch.arange(len(ids)) if given is None else torch.as_tensor(given).cpu().long()
                 weight = torch.linspace(1, 2, outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
                 wanted = (tokens == row).to(outputs)[:, None]
-                (outputs * wanted * weight).sum().backward()
+                (outputs * wanted * weight).sum().backward(inputs=kept or None)  # parameters keep their gradients
         finally:
             hook.remove()
         grad = kept[0].grad if kept and kept[0].grad is not None else None

@@ -45,13 +45,14 @@ class Shares(msgspec.Struct, frozen=True):
     hidden: float
 
 
-def profiled(call: Callable[[], object], settle: Callable[[], object], on_gpu: bool) -> list[Span]:
-    """What runs on this rank's device during a call, which all ranks begin together."""
+def profiled(call: Callable[[], object], begin: Callable[[], object], settle: Callable[[], object], on_gpu: bool) -> list[Span]:
+    """What runs on this rank's device during a call. `begin` waits for all ranks once the profiler runs: how long that takes to start
+    differs between ranks, and would be counted as the transfers of those that are first."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with profile(activities=activities) as profiler:
-        settle()
+        begin()
         with record_function(CALL):
             call()
             settle()

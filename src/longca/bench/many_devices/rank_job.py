@@ -272,12 +272,12 @@ class RankSession:
         call = calls.of(which)
 
         def together() -> None:
+            self._synchronize()
             self._comm.barrier()
             self._synchronize()
 
         call()
-        together()
-        spans = profiled(call, self._synchronize, self._comm.device.type == "cuda")
+        spans = profiled(call, together, self._synchronize, self._comm.device.type == "cuda")
         calls.release()
         return spans
 
