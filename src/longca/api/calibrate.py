@@ -18,8 +18,8 @@ def calibrate(
 ) -> Calibrated:
     """Fits a cluster to the journals of kernels and the transfers in a folder; constants that were not measured come from `base`.
 
-    `kernel` uses only its records (default: the fastest for each mask), `device` names the device (default: that
-    of the records), and `out` is a TOML file to write.
+    `kernel` uses only its records (default: the fastest for each mask), `device` names the device (default: that of the records), and
+    `out` is a TOML file to write.
 
     >>> longca.calibrate("longca-cp-8", out="mine.toml").fits
     """
@@ -27,7 +27,8 @@ def calibrate(
     name, start = clusters.find(str(base))
     cluster, fitted = fits.calibrate(Path(place), start, kernel or "")
     source = f"made from {place}; what was not measured there is from {name}"
-    made = Calibrated(replace(cluster, source=source, device=str(device or cluster.device)), fitted)
+    about = f"{name} with constants from {place}"
+    made = Calibrated(replace(cluster, about=about, source=source, compared="", device=str(device or cluster.device)), fitted)
     if out is not None:
         write_text(out, made.toml)
     return made

@@ -85,15 +85,15 @@ def _results(folder: Path) -> Results | None:
 
 
 def _of_device(cluster: Cluster, results: Results) -> Cluster:
-    """The cluster with the GPU that its compute was measured on, whose peak and memory limit what is simulated."""
-    measured_here = [record for record in results.records if record.ok and not record.simulated]
-    gpus = {own.name: own for record in measured_here if (own := results.environment(record)).device_kind == "cuda"}
-    if len(gpus) > 1:
-        raise BadInput(f"there are records of several devices ({', '.join(sorted(gpus))}); give a folder with those of one.")
-    gpu = next(iter(gpus.values()), None)
-    if gpu is None or cluster.cores or gpu.name == cluster.device:
+    """The cluster with the device that its compute was measured on, whose peak and memory limit what is simulated."""
+    here = [results.environment(record) for record in results.records if record.ok and not record.simulated]
+    devices = {own.name: own for own in here if own.device}
+    if len(devices) > 1:
+        raise BadInput(f"there are records of several devices ({', '.join(sorted(devices))}); give a folder with those of one.")
+    device = next(iter(devices.values()), None)
+    if device is None or device.name == cluster.device:
         return cluster
-    return replace(cluster, device=gpu.name, memory_gib=_round(gpu.memory_gib or cluster.memory_gib))
+    return replace(cluster, device=device.name, memory_gib=_round(device.memory_gib or cluster.memory_gib))
 
 
 def read_transfers(path: Path) -> list[TransferTime]:
@@ -184,7 +184,7 @@ def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[floa
         )
     matrix = np.stack(columns, 1) / seconds[:, None]
     solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
-    if len(solution) > 1 and solution[1] <= 0:  # rows cost nothing that can be told from the tiles
+    if len(solution) > 1 and min(solution) <= 0:  # the times do not tell rows and tiles apart
         matrix = matrix[:, :1]
         solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     error = float(median(np.abs(matrix @ solution - 1).tolist()))
