@@ -1,6 +1,7 @@
 """Two journals: every verdict, what is matched, and what must be refused."""
 
 import json
+import shutil
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ def test_two_forwards_without_a_backward_are_compared_each_with_itself(write: Wr
     alone, beside = ({"grad": False, "given": {"params": {}, "grad": grad}} for grad in (False, True))
     journal = write("a", [make_record(STEADY, **alone), make_record([2 * time for time in STEADY], **beside)])
     assert [cell.verdict for cell in compare(journal, journal).cells] == ["SAME", "SAME"]
+    copy = Path(shutil.copytree(journal, journal.parent / "b"))
+    assert sorted(row["ms"] for row in longca.history(journal, copy).rows) == [1.0, 1.0, 2.0, 2.0]
 
 
 WIDE = [1.0, 1.09, 0.96, 1.12, 1.01, 0.93, 1.08, 0.95, 1.1, 1.0]

@@ -16,6 +16,7 @@ from longca.compare.plateaus import Plateaus, find_plateaus
 from longca.compare.verdicts import Verdict, is_too_noisy
 from longca.errors import BadInput
 from longca.results.files import journals_below
+from longca.results.grouping import grouped
 from longca.results.ratio import ENOUGH_SAMPLES, Ratio, ratio
 from longca.results.reading import Identity, Results, identity, read
 from longca.results.record import Record, comparable
@@ -114,9 +115,11 @@ def history(folders: Sequence[str | Path], threshold: float, force: bool = False
     if len(commits) < 2:
         raise BadInput(f"a history needs two journals or more, and there is {len(commits)} in {', '.join(map(str, folders))}.")
     by_cell: dict[Identity, dict[int, Record]] = {}
-    for number, commit in enumerate(commits):
-        for record in commit.results.records:
-            by_cell.setdefault(identity(record), {})[number] = record
+    found_in = [grouped(commit.results.records, identity) for commit in commits]
+    twice = {cell for found in found_in for cell, own in found.items() if len(own) > 1}  # a forward alone, and one whose backward failed
+    for number, found in enumerate(found_in):
+        for cell, record in ((cell, record) for cell, own in found.items() for record in own):
+            by_cell.setdefault((*cell, record.planned_grad) if cell in twice else cell, {})[number] = record
     by_cell = {cell: dict(zip(found, comparable([*found.values()]), strict=True)) for cell, found in by_cell.items()}
     differences = _differences(commits, by_cell)
     if differences and not force:
