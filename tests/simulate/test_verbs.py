@@ -14,6 +14,7 @@ import pytest
 
 import longca
 from longca.cli import main
+from longca.masks import own
 from longca.results.reading import read_all
 from longca.simulate import run as simulator
 from longca.simulate.cluster import find
@@ -207,6 +208,16 @@ def test_softcap_and_sinks_as_recommend_names_them(tmp_path: Path, capsys: Captu
     (command,) = (line.partition("longca simulate ")[2] for line in capsys.readouterr().out.splitlines() if "longca simulate" in line)
     assert main(["simulate", *shlex.split(command), "--methods", "ulysses", "--out", str(tmp_path)]) == 0
     assert main(["recommend", *question, "--cluster", "h100-ib", *results]) == 0
+
+
+def test_the_simulation_of_a_mask_of_a_plugin_names_its_file(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    for registry in ("OWN", "_files"):
+        monkeypatch.setattr(own, registry, dict(getattr(own, registry)))
+    file = tmp_path / "mine.py"
+    file.write_text("import longca\n\n@longca.mask\ndef all_before(seqlen):\n    return longca.masks.causal(seqlen)\n")
+    assert main(["recommend", "--plugin", str(file), "--mask", "all_before", "--seqlen", "4K", "--gpus", "4"]) == 4
+    (command,) = (line for line in capsys.readouterr().out.splitlines() if "longca simulate" in line)
+    assert command.endswith(f"--plugin {file}")
 
 
 def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:

@@ -44,7 +44,8 @@ def simulate_command(question: Question) -> str:
         return ""
     words = ["longca", "simulate", "--best", "--cluster", question.cluster or CLUSTER, "--gpus", str(problem.ranks)]
     words += ["--seqlen", format_size(problem.seqlen), "--masks", problem.mask, *_shared(question)]
-    return shlex.join([*words, *(["--passes", problem.pass_.value] if problem.pass_ is not Pass.BOTH else [])])
+    words += ["--passes", problem.pass_.value] if problem.pass_ is not Pass.BOTH else []
+    return shlex.join([*words, *_plugins(question)])
 
 
 def _shared(question: Question) -> list[str]:
