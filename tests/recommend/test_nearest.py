@@ -39,6 +39,14 @@ def test_a_kernel_with_a_steady_rate_is_predicted_exactly(write: Write, seqlen: 
     ]
 
 
+@pytest.mark.parametrize("seeds", [(0, 1), (1, 0)])
+def test_seeds_at_one_length_count_together(write: Write, seeds: tuple[int, int]) -> None:
+    """All work over all time, in whatever order they are: 300 and 500 TFLOP/s are 375."""
+    rates = {0: 300.0, 1: 500.0}
+    folder = write("made", [cell("fa4:bands", 8192, rates[seed], seed=seed, mask_digest=f"seed {seed}") for seed in seeds])
+    assert [choice.tflops for choice in answer(folder, "8K", heads="32:4").choices] == [pytest.approx(375.0)]
+
+
 def test_lengths_of_two_clocks_are_scaled_as_measured(write: Write) -> None:
     """One length by an older LongCA at 1,500 MHz; times of the other, measured there too, are given for 1,410 MHz."""
     new = cell("fa4:bands", 16384, 500.0 * 1410 / 1500, clock_mhz=1500.0, at_mhz=1410.0, clocks=[1500] * 6)

@@ -251,10 +251,15 @@ class _Prediction:
         ms = work = 0.0
         for pass_ in (record.problem.pass_ for record in near.records):
             same = [record for figure in figures for record in figure.records if record.problem.pass_ is pass_]
-            rates = {self._place(record): self._work.of_record(record) / record.times.median for record in same}
+            rates = {place: self._rate(own) for place, own in grouped(same, self._place).items()}
             ms += self._work.of_mask(mask, case, pass_) / _interpolated(rates, self._place_of(mask))
             work += flops(mask, case, pass_)
         return Figure(ms, tflops(work, ms), None, _peak_gib(problem, near), near.records, [ms])
+
+    def _rate(self, records: Iterable[Record]) -> float:
+        """All work over all time: several seeds may be at one place."""
+        parts = [(self._work.of_record(record), record.times.median) for record in records]
+        return sum(work for work, _ in parts) / sum(ms for _, ms in parts)
 
     def _place(self, record: Record) -> float:
         """Where a record lies on the line of rates."""
