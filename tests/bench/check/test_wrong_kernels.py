@@ -248,6 +248,13 @@ def test_a_right_kernel_passes_every_trial(name: str, dtype: str) -> None:
     assert refused & set(optional) == {trial for trial, can in optional.items() if not can}
 
 
+@pytest.mark.parametrize("name", ["torch:chunked", "sdpa:math"])
+def test_a_deterministic_kernel_passes_the_trials_that_ask_for_that(name: str) -> None:
+    asked = Asked(name, Case(100, 100, 2, 1, 16, 16, "fp32", deterministic=True), masks.causal(100), 0)
+    for trial in (TrialName.NO_GRAD, TrialName.STRIDED, TrialName.LATER):
+        assert run_trial(trial, asked).verdict.reason == "", trial
+
+
 @pytest.mark.parametrize("name", ["torch:plain", "my_kernel"])
 @pytest.mark.parametrize(("passes", "dtype"), [((Pass.FWD, Pass.BWD, Pass.BOTH), "bf16"), ((Pass.BWD, Pass.BOTH, Pass.FWD), "fp32")])
 def test_timed_calls_of_a_right_kernel_pass(name: str, passes: tuple[Pass, ...], dtype: str) -> None:
