@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -250,11 +251,20 @@ def test_a_right_kernel_passes_every_trial(name: str, dtype: str) -> None:
     assert refused & set(optional) == {trial for trial, can in optional.items() if not can}
 
 
-@pytest.mark.parametrize("name", ["torch:chunked", "sdpa:math"])
-def test_a_deterministic_kernel_passes_the_trials_that_ask_for_that(name: str) -> None:
-    asked = Asked(name, Case(100, 100, 2, 1, 16, 16, "fp32", deterministic=True), masks.causal(100), 0)
-    for trial in (TrialName.NO_GRAD, TrialName.STRIDED, TrialName.LATER):
-        assert run_trial(trial, asked).verdict.reason == "", trial
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("torch:chunked", {"deterministic": True}),
+        ("sdpa:math", {"deterministic": True}),
+        ("torch:chunked", {"sinks": True}),
+        ("torch:chunked", {"sinks": True, "softcap": 5.0, "scale": -0.3, "deterministic": True}),
+    ],
+)
+def test_a_right_kernel_passes_the_trials_of_other_calls_than_the_usual(name: str, settings: dict[str, Any]) -> None:
+    asked = Asked(name, Case(100, 100, 2, 1, 16, 16, "fp32", **settings), masks.causal(100), 0)
+    for trial in trials_on("cpu"):
+        with suppress(Refused):
+            assert run_trial(trial, asked).verdict.reason == "", trial
 
 
 @pytest.mark.parametrize("name", ["torch:plain", "my_kernel"])
