@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from itertools import product
@@ -20,6 +19,7 @@ from longca.results.ratio import ENOUGH_SAMPLES
 from longca.results.reading import Results, read
 from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
+from longca.simulate.errors import ledgers, spread_of
 from longca.text import format_size
 
 ROOT = Path(__file__).parents[1]
@@ -173,19 +173,14 @@ def methods() -> str:
 
 
 def simulation_error() -> str:
-    """Errors of the simulation against published figures, from its validation."""
-    text = (ROOT / "results/cpu/simulate_validate.txt").read_text()
+    """Errors of the simulation against published figures, as its answers state them."""
     errors: dict[str, list[float]] = {}
-    for line in text.splitlines():
-        if match := re.match(r"(full|causal|full_document|causal_document)\s+(fwd|bwd)\s+\S+\s", line):
-            kind = "documents" if match[1].endswith("document") else "full and causal"
-            errors.setdefault(kind, []).extend(
-                float(number) for number in re.findall(r"\b\d+ \d+ ([+-]\d+)%", line)
-            )  # not that of the ratio
+    for row in ledgers()["h100-ib"].rows:
+        errors.setdefault(row.kind, []).extend(map(abs, row.errors))
     table = []
-    for kind, own in errors.items():
-        sizes = sorted(map(abs, own))
-        table.append([kind, str(len(own)), f"{median(sizes):.0f} %", f"{sizes[int(0.9 * (len(sizes) - 1))]:.0f} %", f"{sizes[-1]:.0f} %"])
+    for kind, sizes in errors.items():
+        spread = spread_of(sizes)
+        table.append([kind, str(len(sizes)), *(f"{100 * error:.0f} %" for error in (spread.median, spread.most, max(sizes)))])
     return markdown_table(["masks", "figures", "median error", "9 of 10 within", "most"], table)
 
 

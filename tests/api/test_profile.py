@@ -42,3 +42,8 @@ def test_a_kernel_without_a_backward_is_profiled_in_its_forward(tmp_path: Path) 
     assert [one.profiled is not None for one in found.passes] == [True, False]
     assert not found.ok
     assert "unsupported: sleepy has no backward" in repr(found)
+
+
+def test_the_reason_that_a_kernel_is_not_here_is_whole(tmp_path: Path) -> None:
+    found = longca.profile("fa4", "causal", 64, out=tmp_path, **SMALL)
+    assert repr(found).count(f"unavailable: {found.passes[0].outcome.reason}") == 1  # of both passes, with how to install it

@@ -271,7 +271,7 @@ def schema(write: Write) -> None:
 
 def calibrate(write: Write) -> None:
     Path("gloo").symlink_to(ROOT / "results" / "cpu" / "gloo")
-    assert main(["calibrate", "gloo", "--base", "cpu-gloo"]) == 0
+    assert main(["calibrate", "gloo", "--base", "cpu-gloo", "--device", "CPU"]) == 0
 
 
 COMPARED = [ab, profile, compare, compare_busy, compare_kernel, compare_history]

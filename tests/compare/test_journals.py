@@ -345,13 +345,15 @@ def test_a_kernel_is_compared_only_where_it_can_be(write: Write) -> None:
         (["a", "missing"], "there is no journal in"),
         (["a", "empty"], "there is no record in empty"),
         (["a", "other"], "no cell in common"),
+        (["a", "split"], "options (not recorded and none)"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
     arguments: list[str], words: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, records in (("a", [make_record(STEADY)]), ("empty", []), ("other", [make_record(STEADY, mask="full")])):
+    split = make_record(STEADY, level="cp", method="usp", grid="2x1", options="", ranks=2)
+    for name, records in (("a", [make_record(STEADY)]), ("empty", []), ("other", [make_record(STEADY, mask="full")]), ("split", [split])):
         write(name, records)
     assert main(["compare", *arguments]) == 2
     assert words in capsys.readouterr().err

@@ -104,7 +104,8 @@ def test_methods_whose_kernel_refuses_are_named(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    "flags", ["--dtypes int8", "--ranks 0 --methods all", "--seqlens 1M", "--masks uniform_block", "--kernels nobody", "--set zz=3"]
+    "flags",
+    ["--dtypes int8", "--ranks 0 --methods all", "--ranks 0", "--seqlens 1M", "--masks uniform_block", "--kernels nobody", "--set zz=3"],
 )
 def test_bad_input_is_one_sentence(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["numerics", "--device", "cpu", *flags.split()]) == 2

@@ -74,6 +74,20 @@ def test_compute_of_ranks_that_share_a_gpu_comes_from_calls_of_all_at_once(tmp_p
     assert cluster.compute.forward_tflops == pytest.approx(80, rel=1e-3)
 
 
+def test_times_that_do_not_tell_rows_and_tiles_apart_give_no_negative_speed(tmp_path: Path) -> None:
+    """Backward times of a busy machine that grow no faster than the rows: with rows and tiles together, least squares make tiles take less
+    than no time."""
+    entries = [masks.causal(length) for length in (512, 1024, 2048, 4096)]
+    place = {mask: dict(mask_digest=mask.digest, seqlen=mask.seqlen_q, area=mask.area) for mask in entries}
+    records = [kernel("fa4:native", around(0.9 * mask.seqlen_q**0.8), "bwd", **place[mask]) for mask in entries]
+    folder = writer(tmp_path)("busy", records)
+    (folder / "masks.jsonl").write_text("".join(map(mask_line, entries)))
+    cluster, fits = calibrate(folder, find("h100-ib")[1])
+    assert [fit.name for fit in fits] == ["compute.backward_tflops"]
+    assert cluster.compute.backward_tflops > 0
+    assert cluster.device == "NVIDIA H200"  # of the records, not of the base
+
+
 def test_nothing_to_calibrate_from(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"transfers\.jsonl"):
         calibrate(tmp_path, find("h100-ib")[1])

@@ -17,14 +17,16 @@ def calibrate(
 ) -> Calibrated:
     """Fits a cluster to the journals of kernels and the transfers in a folder; constants that were not measured come from `base`.
 
-    `kernel` uses only its records (default: the fastest for each mask), `device` names the device, and `out` is a TOML file to write.
+    `kernel` uses only its records (default: the fastest for each mask), `device` names the device (default: that of the records), and
+    `out` is a TOML file to write.
 
     >>> longca.calibrate("longca-cp-8", out="mine.toml").fits
     """
     name, start = clusters.find(base)
     cluster, fitted = fits.calibrate(Path(folder), start, kernel or "")
     source = f"made from {folder}; what was not measured there is from {name}"
-    made = Calibrated(replace(cluster, source=source, device=device or start.device), fitted)
+    about = f"{name} with constants from {folder}"
+    made = Calibrated(replace(cluster, about=about, source=source, compared="", device=device or cluster.device), fitted)
     if out is not None:
         write_text(out, made.toml)
     return made

@@ -113,13 +113,12 @@ def _kernels(request: NumericsRequest, device: str) -> list[str]:
 
 
 def _split(request: NumericsRequest) -> list[tuple[str, int]]:
-    if request.methods is None:
-        return []
-    named = texts("methods", request.methods)
-    named = [name for text in named for name in (methods.names() if text == "all" else [text])]
     counts = [int(text) if text.isdigit() else 0 for text in texts("ranks", request.ranks)]
     if not all(1 <= count <= MOST_RANKS for count in counts):
         raise BadInput(f"ranks must be numbers from 1 to {MOST_RANKS}, not {request.ranks}.")
+    if request.methods is None:
+        return []
+    named = [name for text in texts("methods", request.methods) for name in (methods.names() if text == "all" else [text])]
     return [(methods.get(name).name, count) for name, count in product(named, counts)]
 
 

@@ -124,6 +124,10 @@ def _write_timelines(request: SimulateRequest, result: Simulated, watched: Seque
         timeline.draw(times, title, Path(request.timeline))
 
 
+def _told(done: int, total: int) -> None:
+    write_over(f"{done} of {total} packs and masks are simulated" if done < total else "")
+
+
 def validate_simulation(
     cluster: str | Path = "h100-ib", *, constants: Mapping[str, Number] | None = None, against: str | Path | None = None
 ) -> Validation:
@@ -134,7 +138,7 @@ def validate_simulation(
         return Validation(name, found, pairs_of(Path(against), found))
     if not found.cores:
         figures = published(name)
-        return Validation(name, found, [], (figures, compare(figures, found)))
+        return Validation(name, found, [], (figures, compare(figures, found, watch=_told)))
     records = next(iter(for_calibrating()), None)
     if records is None:
         raise BadInput("the measured gloo records are missing from this installation; --against takes your own records.")

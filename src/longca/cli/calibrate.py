@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--base", default="h100-ib", metavar="NAME|FILE", help="the cluster that the other constants come from (default h100-ib)"
     )
     parser.add_argument("--kernel", metavar="NAME", help="only records of this kernel (default: the fastest for each mask)")
-    parser.add_argument("--device", metavar="NAME", help="the name of the device (default: that of --base)")
+    parser.add_argument("--device", metavar="NAME", help="the name of the device (default: that of the records)")
     parser.add_argument("--out", metavar="FILE.toml", help="the file to write (default: print it)")
 
 

@@ -69,7 +69,7 @@ def tables(groups: Groups, kernel: str) -> list[Table]:
 
 def _table(kernel: str, contest: Contest, found: Mapping[Contest, Position]) -> Table:
     unit = speed_unit(position.own.tflops for position in found.values() if position.own)
-    texts = {(place.mask_name, place.seqlen): position.text(unit) for place, position in found.items()}
+    texts = {(place.mask_name, place.seqlen): text for place, position in found.items() if (text := position.text(unit))}
     signs = f"{unit.name}; x: ratio to the fastest other kernel; {NOISY}"
     return length_table(f"{kernel} against the best other kernel, {contest.title} ({signs})", texts)
 

@@ -149,7 +149,7 @@ def _value(value: Any) -> str:
         return "not recorded"
     if isinstance(value, dict):
         return ", ".join(f"{name} {_value(inner)}" for name, inner in sorted(value.items())) or "none"
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    return f"{value:g}" if isinstance(value, int | float) else str(value) or "none"
 
 
 def history(found: History, everything: bool) -> list[Part]:

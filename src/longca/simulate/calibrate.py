@@ -59,7 +59,8 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster
                 for name, value in asdict(compute).items()
                 if value != getattr(cluster.compute, name)
             ]
-        cluster = replace(cluster, compute=compute)
+        devices = {results.environment(record).name for record in results.records}
+        cluster = replace(cluster, compute=compute, device=devices.pop() if len(devices) == 1 else cluster.device)
     transfers = read_transfers(folder / TRANSFERS) if (folder / TRANSFERS).exists() else []
     pairs = [transfer for transfer in transfers if transfer.op == POINT_TO_POINT]
     for name, chosen in (("inside", [t for t in pairs if t.nodes == 1]), ("between", [t for t in pairs if t.nodes > 1])):
@@ -172,7 +173,7 @@ def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[floa
         )
     matrix = np.stack(columns, 1) / seconds[:, None]
     solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
-    if len(solution) > 1 and solution[1] <= 0:  # rows cost nothing that can be told from the tiles
+    if len(solution) > 1 and min(solution) <= 0:  # the times do not tell rows and tiles apart
         matrix = matrix[:, :1]
         solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     error = float(median(np.abs(matrix @ solution - 1).tolist()))

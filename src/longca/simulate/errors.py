@@ -17,7 +17,7 @@ from longca.bench.plan.cell import fingerprint
 from longca.parallel import registry
 from longca.results.problem import Problem, Split
 from longca.simulate.cluster import DENSE, DOCUMENTS, SHAPE, Cluster
-from longca.text import format_size
+from longca.text import format_size, plural
 
 FILE = Path(__file__).parent / "errors.json"
 
@@ -102,7 +102,7 @@ def trust_in(name: str, cluster: Cluster, problem: Problem, split: Split) -> Tru
         return Trust(split.method, kind, None)
     nearest = min((row.gpus for row in rows), key=lambda gpus: abs(log(gpus / problem.ranks)))
     near, own = [row for row in rows if row.gpus == nearest], problem.seqlen // problem.ranks
-    differences = [f"{problem.ranks} GPUs"] if nearest != problem.ranks else []
+    differences = [plural(problem.ranks, "GPU")] if nearest != problem.ranks else []
     differences += [f"{format_size(own)} tokens per GPU"] if own not in {row.tokens_per_gpu for row in near} else []
     shape = (problem.heads_q, problem.heads_kv, problem.head_dim, problem.head_dim_v)
     differences += ["these heads"] if not cluster.cores and shape != SHAPE else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -155,15 +155,20 @@ def speeds_of(cluster: Cluster, name: str, programs: Sequence[tuple[str, Program
     }
 
 
-def compare(figures: Published, cluster: Cluster, number: int = PACKS) -> list[Point]:
-    """Predicts and compares everything that was published, on all cores; of documents the mean speed over packs, as it was published."""
+def compare(
+    figures: Published, cluster: Cluster, number: int = PACKS, watch: Callable[[int, int], object] = lambda done, of: None
+) -> list[Point]:
+    """Predicts and compares everything that was published, on all cores; of documents the mean speed over packs, as it was published.
+    `watch` is told how many packs are done, and of how many."""
     parts = [
         (mask, gpus, pack)
         for gpus, mask in product(reversed(figures.gpus), (*DENSE, *DOCUMENTS))  # long ones first
         for pack in (packs(gpus * figures.tokens_per_gpu)[:number] if mask in DOCUMENTS else [None])
     ]
     speeds: dict[Figure, list[float]] = {figure: [] for figure in figures.speeds}
-    for several in map_forked(lambda part: speeds_of(cluster, part[0], list(_methods(figures, *part))), parts):
+    found = map_forked(lambda part: speeds_of(cluster, part[0], list(_methods(figures, *part))), parts)
+    for done, several in enumerate(found, 1):
+        watch(done, len(parts))
         for figure, speed in several.items():
             speeds[figure].append(speed)
     return points_of(figures, {figure: fmean(values) for figure, values in speeds.items()})

@@ -15,7 +15,7 @@ from longca.simulate.request import plan_job
 
 CONSTANTS = {  # what changes together; the first one is named with its value
     "host time": ("compute.host_us",),
-    "link between nodes": ("between.gb_s",),
+    "links between nodes": ("between.gb_s",),
     "links in a node": ("inside.gb_s",),
     "compute": ("compute.forward_tflops", "compute.backward_tflops", "compute.memory_gb_s"),
 }

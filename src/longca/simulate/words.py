@@ -142,7 +142,7 @@ def simulation(found: Simulation) -> list[Part]:
     for result in found.results:
         problem, split = result.cell.problem, result.cell.split
         if split is not None and result.prediction is None and result.least_ms is None:
-            where = f"on {problem.ranks} GPUs, {problem.mask_title}: {result.outcome.reason}"
+            where = f"on {plural(problem.ranks, 'GPU')}, {problem.mask_title}: {result.outcome.reason}"
             refused.setdefault((split.method, where), []).append(split.shape)
     parts += [f"{method} {', '.join(dict.fromkeys(shapes))} {where}" for (method, where), shapes in refused.items()]
     return [*parts, SAME_SPEED] if rows and found.kernel_named else parts
@@ -239,6 +239,8 @@ def _rival(contest: Contest, entry: Entry, equal: bool) -> str:
 def trust(found: Simulation, contest: Contest) -> list[str]:
     """How far predictions were off, for each method; which methods and settings were never compared."""
     own, cluster = found.trust(contest), found.cluster
+    if not found.with_best:  # by name, so that both passes give one sentence
+        own = dict(sorted(own.items()))
     ledger, kind = ledger_of(found.name, cluster), next(iter(own.values())).kind
     expected = usual(found.name, cluster, kind)
     if ledger is None:

@@ -58,6 +58,7 @@ class Profile(Shown):
         figures = [_figures(one) for one in self.passes]
         used = [place for place, name in enumerate(COLUMNS) if any(row[place] for row in figures)]
         parts: list[Part] = [Table(self.title, [COLUMNS[place] for place in used], [[row[place] for place in used] for row in figures])]
+        parts += dict.fromkeys(f"{one.outcome.status}: {one.outcome.reason}" for one in self.passes if one.outcome.timed is None)
         for one in self.passes:
             if one.profiled is not None:
                 parts += ["", _spent_table(one, one.profiled)]
@@ -80,7 +81,7 @@ def _figures(one: PassProfile) -> list[str]:
     least = "" if limit.limit_ms is None else f"{limit.limit_ms:.4g} ms"
     name = one.cell.problem.pass_.value
     if timed is None:
-        return [name, f"{one.outcome.status}: {short(one.outcome.reason, 80)}", "", "", *work, least, limit.bound, ""]
+        return [name, one.outcome.status.value, "", "", *work, least, limit.bound, ""]
     unit = speed_unit([timed.tflops])
     ratio = "" if limit.limit_ms is None else f"{timed.median / limit.limit_ms:.2f}x"
     speeds = [f"{unit.text(timed.tflops, bool(timed.noisy))} {unit.name}", f"{limit.bytes / timed.median / 1e6:.3g}"]
