@@ -38,6 +38,14 @@ def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_plugins", {})
 
 
+def test_a_file_that_is_loaded_again_runs_as_it_is_now(tmp_path: Path) -> None:
+    file, q = tmp_path / "edited.py", torch.ones(16, 1, 8)
+    for text, number in (("q * 2", 2.0), ("q * 10", 10.0)):
+        file.write_text(f"import longca\n@longca.kernel\ndef edited(q, k, v, mask, scale): return {text}\n")
+        assert registry.load_plugin(file) == ["edited"]
+        assert float(longca.attention(q, q, q, masks.causal(16), kernel="edited")[0, 0, 0]) == number
+
+
 @pytest.mark.parametrize("name", ["my_kernel", "my_kernel_class"])
 @pytest.mark.usefixtures("in_process")
 def test_the_documented_example_is_right_on_all_masks(name: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,19 @@ def test_rows_without_keys_count_as_right() -> None:
     assert errors({"lse": torch.tensor([[0.5, -math.inf]])}, exact)["lse"].far == 0.0
 
 
+def test_a_number_in_place_of_an_infinite_one_is_infinitely_wrong() -> None:
+    nowhere = torch.full((2, 4), -math.inf, dtype=torch.float64)
+    assert errors({"lse": torch.zeros(2, 4)}, {"lse": nowhere})["lse"] == Error(math.inf, math.inf)
+    ones = torch.ones(4, 2, 8, dtype=torch.float64)
+    assert errors({"out": torch.full_like(ones, math.inf)}, {"out": ones})["out"] == Error(math.inf, math.inf)
+
+
+def test_the_same_bits_are_the_same_where_they_are_no_number() -> None:
+    broken, right = {"out": torch.tensor([math.nan, 1.0])}, {"out": torch.tensor([2.0, 1.0])}
+    assert changed_share(broken, {"out": broken["out"].clone()}) == {"out": 0.0}
+    assert changed_share(broken, right) == {"out": 0.5}
+
+
 def test_growth_is_per_doubling() -> None:
     assert growth([256, 512, 1024], [1.0, 2.0, 4.0]) == pytest.approx(2.0)
     assert growth([256, 256], [1.0, 2.0]) is None

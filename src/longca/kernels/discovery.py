@@ -132,6 +132,12 @@ def get(label: str) -> Kernel:
     return given if isinstance(given, Kernel) and variant in ("", given.variant) else kernel(variant)
 
 
+def plugin_class(label: object) -> type[Kernel] | None:
+    """Returns the class that a plugin file defines under a name: another one after the file was loaded again. None for what is no such
+    name."""
+    return _plugins.get(label.partition(":")[0]) if isinstance(label, str) else None
+
+
 def file_of(kernel: Kernel) -> str:
     """Returns the plugin file that defines a kernel; empty for kernels of LongCA and of installed packages."""
     module = type(kernel).__module__

@@ -97,7 +97,8 @@ def _attention(
     backward = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
     case = make_case(q, k, v, scale, softcap, sinks is not None, deterministic, backward)
     with torch.cuda.device_of(q), no_autocast(q):  # tables are made, and kernels launched, on the current device
-        chosen, prepared = prepared_for(kernel, batches.joined(masks), case, q.device.index)
+        defined = registry.plugin_class(kernel)
+        chosen, prepared = prepared_for(kernel, batches.joined(masks), case, q.device.index, defined=defined)
         q, k, v = (in_layout(x, chosen.layout) for x in (q, k, v))
         plain = not (backward or torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
         out, lse = run_forward(prepared, q, k, v, sinks) if plain else differentiable(chosen, prepared, q, k, v, sinks)
@@ -220,9 +221,11 @@ def no_autocast(q: torch.Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-def _prepared_for(asked: KernelLike, mask: AnyMask, case: Case, index: int | None, compiled: bool = False) -> Prepared:
-    """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart. A `compiled` call needs a kernel
-    with a backward of its own."""
+def _prepared_for(
+    asked: KernelLike, mask: AnyMask, case: Case, index: int | None, compiled: bool = False, defined: type[Kernel] | None = None
+) -> Prepared:
+    """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart, and `defined` the classes that a
+    plugin file gave to a name each time that it was loaded. A `compiled` call needs a kernel with a backward of its own."""
     chosen = registry.choose(asked or BEST, mask, case)
     if compiled and case.backward and chosen.backward != "functional":
         own = ", ".join(kernel.label for kernel in candidates(mask, case).backward) or "none here"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from longca.errors import BadInput, Refused
-from longca.kernels import batches
+from longca.kernels import batches, registry
 from longca.kernels.base import Attention, Kernel
 from longca.kernels.functional import (
     KernelLike,
@@ -77,7 +77,8 @@ def _prepared(
     refuse_lengths(q, k, masks)
     q, k, v = (x.flatten(0, 1) if x.dim() == 4 else x for x in (q, k, v))
     case = make_case(q, k, v, scale, softcap, sinks is not None, deterministic, backward)
-    return prepared_for(kernel or None, batches.joined(masks), case, q.device.index, compiled=True)
+    defined = registry.plugin_class(kernel)
+    return prepared_for(kernel or None, batches.joined(masks), case, q.device.index, compiled=True, defined=defined)
 
 
 def _flat(kernel: Kernel, *tensors: torch.Tensor) -> list[torch.Tensor]:

@@ -25,13 +25,14 @@ from longca.kernels.discovery import (
     only_kernel,
     own,
     package_of,
+    plugin_class,
 )  # fmt: skip
 from longca.kernels.plugin_checks import arch_name, refuse_incomplete
 from longca.masks import AnyMask
 
 __all__ = [
     "available", "available_labels", "choices", "choose", "classes", "compared_names", "compile_caches", "default_for_methods",
-    "file_of", "get", "is_file", "is_ours", "label_of", "labels", "lent", "load_plugin", "names", "preferred", "prepare",
+    "file_of", "get", "is_file", "is_ours", "label_of", "labels", "lent", "load_plugin", "names", "plugin_class", "preferred", "prepare",
     "refuse_no_kernel", "runs_on", "supports", "versions",
 ]  # fmt: skip
 FRAMEWORK = True

@@ -28,21 +28,24 @@ def errors(got: Tensors, exact: Tensors) -> dict[str, Error]:
 def _error(name: str, got: torch.Tensor, exact: torch.Tensor) -> Error:
     """The size of a row is the rms of its exact values over the head size, and at least that of a typical row: what is 0 but for
     cancellation, such as dq of a causal mask's first token, has no size of its own. The size of an lse is 1, or its own if larger."""
-    visible = exact.isfinite()  # rows without keys have lse -inf
-    off = torch.where(visible, got.double() - exact, 0.0).abs()
+    off = torch.where(got.double() == exact, 0.0, (got.double() - exact).abs())  # rows without keys have lse -inf
     if name == "lse":
-        size = exact.abs().where(visible, torch.ones_like(exact)).clamp_min(1.0)
+        size = exact.abs().where(exact.isfinite(), torch.ones_like(exact)).clamp_min(1.0)
     else:
         size = exact.square().mean(-1, keepdim=True).sqrt()
         size = size.clamp_min(float(size[size > 0].median()) if (size > 0).any() else 1.0)
-    relative = (off / size / torch.finfo(got.dtype).eps).flatten().nan_to_num(nan=math.inf)
+    relative = (off / size / torch.finfo(got.dtype).eps).flatten().nan_to_num(nan=math.inf, posinf=math.inf)
     far = max(1, math.ceil(FAR * len(relative)))
     return Error(float(relative.median()), float(relative.kthvalue(far).values))
 
 
 def changed_share(one: Tensors, other: Tensors) -> dict[str, float]:
-    """The share of elements whose bits differ, by tensor."""
-    return {name: float((one[name] != other[name]).double().mean()) for name in NAMES if name in one and name in other}
+    """The share of elements whose bits differ, by tensor. NaN is equal to NaN: an error shows it."""
+
+    def differ(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x != y) & ~(x.isnan() & y.isnan())
+
+    return {name: float(differ(one[name], other[name]).double().mean()) for name in NAMES if name in one and name in other}
 
 
 def growth(lengths: Sequence[int], values: Sequence[float]) -> float | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -130,9 +131,11 @@ def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str, grad: boo
     cells = [make_cell(kernel=name, mask="causal", pass_=pass_, grad=grad, **shape) for pass_ in passes]
     session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
     session.configure(job)
-    session.tried = {} if trial else {(name, grad): None}
     try:
-        return {reply.pass_: reply.outcome for reply in one_job.run(job, session) if isinstance(reply, Answer)}
+        with pytest.MonkeyPatch.context() as patch:
+            if not trial:
+                patch.setattr(one_job, "_refuse_wrong_in_trial", lambda *given: None)
+            return {reply.pass_: reply.outcome for reply in one_job.run(job, session) if isinstance(reply, Answer)}
     except CellFailed as failed:  # before the clock
         return dict.fromkeys(passes, failure(failed))
 
@@ -246,6 +249,22 @@ def test_a_right_kernel_passes_every_trial(name: str, dtype: str) -> None:
     optional = {TrialName.SOFTCAP: kernel.takes_softcap, TrialName.SINKS: kernel.sink_support != "no"}
     assert refused - set(optional) == ({TrialName.RING} if kernel.backward == "autograd" else set())
     assert refused & set(optional) == {trial for trial, can in optional.items() if not can}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("torch:chunked", {"deterministic": True}),
+        ("sdpa:math", {"deterministic": True}),
+        ("torch:chunked", {"sinks": True}),
+        ("torch:chunked", {"sinks": True, "softcap": 5.0, "scale": -0.3, "deterministic": True}),
+    ],
+)
+def test_a_right_kernel_passes_the_trials_of_other_calls_than_the_usual(name: str, settings: dict[str, Any]) -> None:
+    asked = Asked(name, Case(100, 100, 2, 1, 16, 16, "fp32", **settings), masks.causal(100), 0)
+    for trial in trials_on("cpu"):
+        with suppress(Refused):
+            assert run_trial(trial, asked).verdict.reason == "", trial
 
 
 @pytest.mark.parametrize("name", ["torch:plain", "my_kernel"])

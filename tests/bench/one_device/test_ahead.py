@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from longca.bench.one_device import ahead
+from longca import masks
+from longca.bench.one_device import ahead, workers
 from longca.bench.one_device.ahead import Compilers, number_of_compilers
-from longca.bench.one_device.messages import WorkerJob
+from longca.bench.one_device.messages import Hello, WorkerJob
 from longca.bench.one_device.worker import Worker
+from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cells import make_cells, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
@@ -117,6 +120,17 @@ def test_a_compiler_gives_memory_back_after_each_job(jobs: list[Job], monkeypatc
     job = WorkerJob(cells=[entry.cell for entry in planned], digest=planned[0].mask.digest, compile_only=True)
     assert list(worker.handle(msgspec.to_builtins(job))) == []
     assert given_back
+
+
+def test_a_compiler_knows_masks_of_the_user(jobs: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hellos = list[Hello]()
+    monkeypatch.setattr(workers, "start_worker", lambda limits, hello: hellos.append(hello) or IdleChild())
+    monkeypatch.setattr(workers, "number_of_compilers", lambda: 1)
+    monkeypatch.setattr(masks.own, "files", lambda: {"mine.py": ["stairs"]})
+    catalogue = Catalogue({"torch": Entry("torch", {})})
+    started = workers.Workers(SUITE, catalogue, "cuda", "a GPU", tmp_path, full=False)
+    started.start(jobs)
+    assert [hello.masks for hello in hellos] == [["mine.py"]] * 2  # of the worker and of the compiler
 
 
 @pytest.mark.parametrize(("cores", "number"), [(1, 0), (2, 0), (4, 0), (8, 1), (16, 3), (64, 4)])

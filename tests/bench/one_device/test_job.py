@@ -5,8 +5,11 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import count, product
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +18,11 @@ import torch
 from in_process import InProcessWorker, replies_to
 from longca import masks
 from longca.bench.check import check as check_module
+from longca.bench.check import trials
 from longca.bench.check.calls import Calls
 from longca.bench.check.check import KernelSubject
 from longca.bench.check.trial_names import TrialName
+from longca.bench.check.verdict import Verdict
 from longca.bench.one_device import job as job_module
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, WorkerJob
 from longca.bench.one_device.session import Session
@@ -46,10 +51,10 @@ QUICK = ClockSettings(warmup_s=0, budget_s=0.001, least=3)
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr(job_module, "_refuse_wrong_in_trial", lambda *given: None)  # here calls are counted
     made = Session(lambda phase: None, "a CPU")
     made.configure(WorkerJob(clock=QUICK, cache=str(tmp_path)))
-    made.tried = dict.fromkeys(product(("torch:plain", "torch:chunked"), (True, False)))  # here calls are counted
     return made
 
 
@@ -92,6 +97,22 @@ def message(*passes: Pass, **settings: Any) -> WorkerJob:
 def job_of(*passes: Pass, **changes: Any) -> Job:
     (job,) = make_jobs(plan(cells(*passes, **changes), "a CPU", defaultdict(dict)))
     return job
+
+
+def test_a_trial_says_nothing_of_other_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that is wrong for one head size or dtype may be right for others: which of them came first must not matter."""
+    asked = list[Case]()
+
+    def tried(name: TrialName, asks: Any) -> Any:
+        asked.append(asks.case)
+        return SimpleNamespace(verdict=Verdict(problems=[] if asks.case.head_dim == 32 else ["it is wrong"]))
+
+    monkeypatch.setattr(trials, "run_trial", tried)
+    made, small, large = Session(lambda phase: None, "a CPU"), Case(96, 96, 2, 1, 16, 16), Case(96, 96, 2, 1, 32, 32)
+    for case in (small, large, replace(small, seqlen_q=64, seqlen_k=64), replace(large, dtype="fp32")):
+        with nullcontext() if case.head_dim == 32 else pytest.raises(CellFailed):
+            job_module._refuse_wrong_in_trial("torch:plain", case, made)
+    assert [(case.head_dim, case.dtype) for case in asked] == [(16, "bf16"), (32, "bf16"), (32, "fp32")]
 
 
 def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

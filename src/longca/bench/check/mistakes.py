@@ -209,8 +209,8 @@ def low_precision(s: Sample) -> Iterator[Form]:
     largest = s.of.lse[..., None] - scores.amax(-1, keepdim=True).clamp_min(-1e30)
     for name, dtype in LOW.items():
         rounded = "dS" if s.tensor in ("dq", "dk") else "P"
-        shifts = (torch.zeros(()), largest) if s.tensor == "out" else (torch.zeros(()), torch.tensor(math.log(s.case.softmax_scale)).neg())
-        for shift in shifts:  # as it is, or before it is divided by the sum or multiplied by the scale
+        before = largest if s.tensor == "out" else torch.tensor(-math.log(abs(s.case.softmax_scale)))
+        for shift in (torch.zeros(()), before):  # as it is, or before it is divided by the sum or multiplied by the scale
             low = _rounding(dtype, shift.exp().to(s.of.q))
             tensor = s.forward(scores, low=low) if s.tensor == "out" else s.backward(s.p(scores), low=low)
             yield Form(f"{rounded} rounded to {name}", f"{rounded} is rounded to {name}", tensor)

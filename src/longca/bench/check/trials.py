@@ -228,7 +228,7 @@ class _StridedSubject:
 
     def backward(self, inputs: Inputs) -> object:
         with _other_device(self._case.device):
-            return torch.autograd.grad(self._out, self._given, _every_second(inputs.dout))
+            return torch.autograd.grad(self._out, self._given, _every_second(inputs.dout), retain_graph=True)  # for a second call
 
     def release(self) -> None:
         self._given, self._out = (), torch.empty(0)
@@ -259,7 +259,7 @@ def _another_stream(asked: Asked) -> Tried:
 
 def _clones(inputs: Inputs) -> Inputs:
     q, k, v, dout = (x.clone() for x in inputs)
-    return Inputs(q, k, v, dout, inputs.sinks)
+    return Inputs(q, k, v, dout, None if inputs.sinks is None else inputs.sinks.clone())
 
 
 class _DelayedSubject:
@@ -306,11 +306,14 @@ class _SameMemory:
         self._own, self._sign = self._own or _clones(inputs), -self._sign
         for own, x in zip(self._own, (*inputs[:2], self._sign * inputs.v, inputs.dout), strict=True):
             own.data.copy_(x)  # a kernel that asks for the version of a tensor must not rely on it
+        if self._own.sinks is not None and inputs.sinks is not None:
+            self._own.sinks.data.copy_(inputs.sinks)
         answer: Any = self._subject.forward(self._own)
         return self._sign * answer[0], answer[1]
 
     def backward(self, inputs: Inputs) -> object:
         assert self._own is not None
+        self._own.dout.data.copy_(inputs.dout)  # a second call, where determinism is asked for, is to be as the first
         self._subject.backward(self._own)
         self._own.dout.data.neg_()
         answer: Any = self._subject.backward(self._own)

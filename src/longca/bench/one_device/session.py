@@ -53,7 +53,7 @@ class Session:
         self.clock = ClockSettings()
         self.device_lost = self._all_rows = False
         self.slow_plans: dict[str, float] = {}  # milliseconds, of kernels that take about as long to prepare a second time as the first
-        self.tried: dict[tuple[str, bool], Verdict | None] = {}  # verdicts of a short trial, by label and backward; None: not tried
+        self.tried: dict[tuple[str, Case], Verdict | None] = {}  # verdicts of a short trial, by label and shape; None: it could not run
         self.graphs = CompiledGraphs()
         self.held: tuple[Cell, PassTimer] | None = None  # a prepared kernel that the next job times again
         self._given_up: dict[tuple[str, bool], Outcome] = {}

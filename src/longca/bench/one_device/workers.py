@@ -83,14 +83,15 @@ class Workers:
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Starts the workers of these jobs together: on a GPU each takes many seconds, most of them waiting. Compilers start, too."""
-        own = list[Job]()
+        ours = list[Job]()
         for job in jobs:
             entry = self._catalogue.entries[job.cell.kernel]
             if self._name(job, entry) not in self._workers:
                 self._spawn(self._name(job, entry), entry)
-            own += [job] if entry.plugin is None else []
+            ours += [job] if entry.plugin is None else []
         number = number_of_compilers() if self._start is start_worker and self._device == "cuda" else 0
-        self._compilers = Compilers(own, lambda: start_worker(self._suite.limits, Hello(self._device)), number)
+        hello = Hello(self._device, masks=list(own.files()))
+        self._compilers = Compilers(ours, lambda: start_worker(self._suite.limits, hello), number)
 
     def attempt(self, job: Job, trial: TrialName | None = None) -> Iterator[tuple[Pass, Outcome]]:
         """An outcome for every pass of the job; with `trial`, the outcome of that trial of its kernel. Where the worker dies, loses its
