@@ -1,5 +1,6 @@
 """Methods, and kernels under methods, that are right when they are checked and wrong when they are timed."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,19 +110,25 @@ def test_and_with_softcap_and_sinks(method: str, grid: str, dtype: str, measure:
     assert "dsinks" in found[Pass.BWD].check
 
 
+def stale(tensor: str) -> str:
+    """The reason for a result kept from another call, as a regular expression: the numbers of timed calls are drawn, so the last call may
+    be right by chance, and differs from others then."""
+    return f"rank 0: ({LAST_WRONG}: {tensor} is off by|its timed calls disagree: {tensor} of tokens)"
+
+
 @pytest.mark.parametrize(
     ("method", "pass_", "words"),
     [
-        ("caches_by_pointer", Pass.FWD, f"rank 0: {LAST_WRONG}: out is off by"),
-        ("caches_by_pointer", Pass.BOTH, f"rank 0: {LAST_WRONG}: dq is off by"),
-        ("caches_gradients", Pass.BWD, f"rank 0: {LAST_WRONG}: dq is off by"),
+        ("caches_by_pointer", Pass.FWD, stale("out")),
+        ("caches_by_pointer", Pass.BOTH, stale("dq")),
+        ("caches_gradients", Pass.BWD, stale("dq")),
         ("right_at_first", Pass.FWD, f"rank 1: {LAST_WRONG}: out is off by"),
         ("wrong_now_and_then", Pass.FWD, "rank 1: its timed calls disagree: out of tokens 150 to 277, head 0 differs in call"),
     ],
 )
 def test_a_method_that_is_right_only_in_the_check_is_wrong_on_all_ranks(method: str, pass_: Pass, words: str, measure: Any) -> None:
     methods.load_plugin(WRONG_METHODS)
-    assert reason(measure(method), pass_).startswith(words)
+    assert re.match(words, reason(measure(method), pass_))
 
 
 def test_a_method_that_reuses_its_output_is_wrong_before_it_is_timed(measure: Any) -> None:
@@ -139,8 +146,8 @@ def test_bits_that_differ_on_one_rank_are_told_in_the_record(measure: Any) -> No
     ("kernel", "method", "pass_", "words"),
     [
         # one rank's ring passes its own tensors on; ulysses copies them into new buffers, where such a kernel may never find its results
-        ("caches_by_pointer", "ring_p2p", Pass.FWD, LAST_WRONG),
-        ("caches_gradients_by_pointer", "ring_p2p", Pass.BWD, LAST_WRONG),
+        ("caches_by_pointer", "ring_p2p", Pass.FWD, stale("out")),
+        ("caches_gradients_by_pointer", "ring_p2p", Pass.BWD, stale("dq")),
         ("caches_by_q_and_k", "ulysses", Pass.FWD, LAST_WRONG),
         ("wrong_now_and_then", "ulysses", Pass.FWD, "its timed calls disagree"),
     ],
@@ -149,7 +156,7 @@ def test_a_kernel_under_a_method_that_is_right_only_in_the_check_is_wrong(
     kernel: str, method: str, pass_: Pass, words: str, measure: Any
 ) -> None:
     kernels.load_plugin(WRONG_KERNELS)
-    assert words in reason(measure(method, kernel, ranks=1), pass_)
+    assert re.search(words, reason(measure(method, kernel, ranks=1), pass_))
 
 
 def test_a_wrong_forward_costs_no_figure_of_the_backward(measure: Any) -> None:
