@@ -18,6 +18,10 @@ FLAGS = ["--gpus", "4", "--per-gpu", "1K", "--heads", "8:4", "--head-dim", "64",
 STEADY = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0]
 
 
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(arguments) == 0
     return capsys.readouterr().out
@@ -89,6 +93,13 @@ def test_methods_are_checked_on_ranks(tmp_path: Path) -> None:
     assert found.ok
     assert {row["method"] for row in found.rows} == {"ulysses"}
     assert found.packed == tmp_path / "kit.tar.gz"
-    made = longca.calibrate(tmp_path / "kit", base="cpu-gloo", out=tmp_path / "mine.toml")
+    assert all(set(times) >= {"op", "bytes", "seconds"} for times in lines_of(tmp_path / "kit" / "transfers.jsonl"))
+
+
+def test_a_cluster_is_made_of_measured_transfers(tmp_path: Path) -> None:
+    common = {"op": "p2p", "ranks": 2, "nodes": 1, "backend": "gloo", "device": "cpu"}
+    transfers = [{**common, "bytes": size, "seconds": [1e-5 + size / 2e9]} for size in (1 << 10, 1 << 15, 1 << 20, 1 << 25)]
+    (tmp_path / "transfers.jsonl").write_text("\n".join(map(json.dumps, transfers)))
+    made = longca.calibrate(tmp_path, base="cpu-gloo", out=tmp_path / "mine.toml")
     assert (tmp_path / "mine.toml").read_text() == made.toml
-    assert {fit.name for fit in made.fits} >= {"inside.latency_us"}
+    assert {fit.name: fit.value for fit in made.fits} == {"inside.gb_s": 2.0, "inside.latency_us": 10.0}
