@@ -29,6 +29,7 @@ from longca.recommend.answer import Answer, Choice
 from longca.recommend.question import Question
 from longca.recommend.rank import recommend
 from longca.results.problem import Pass, Problem
+from longca.results.ranking import records_of_one_clock
 from longca.results.reading import Results, read_some
 from longca.results.record import Record
 from longca.results.tables import markdown_table
@@ -59,7 +60,8 @@ def table(folder: Path, rule: Rule) -> str:
     """A row per kind of question, for masks without and with documents."""
     rows = []
     for name, journals, asked in _rows():
-        results = read_some([folder / journal for journal in journals])
+        read = read_some([folder / journal for journal in journals])
+        results = replace(read, records=list(records_of_one_clock(read.records)))  # answers and measurements in the same terms
         questions = list(asked(results))
         for documents in (False, True):
             own = [one for one in questions if one.question.has_documents == documents]

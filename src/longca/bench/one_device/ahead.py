@@ -1,7 +1,7 @@
 """Compiles the kernels of later jobs in processes of their own, while a worker is busy with other jobs.
 
 What a compiler makes stays on disk, where the worker finds it. Compilers need cores, and call their kernels once on the device, so they
-are stopped while samples are taken.
+are stopped before samples are taken: from the check on, because a call that a stopped process has made already still runs to its end.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Compilers:
             self._left.remove(job)
 
     def enter(self, phase: str) -> None:
-        """Stops compilers while the worker takes samples, and gives those that are done their next jobs."""
-        if (phase == "time") != self._stopped:
-            self._stopped = phase == "time"
+        """Stops compilers while the worker checks and takes samples, and gives those that are done their next jobs."""
+        if (phase != "build") != self._stopped:
+            self._stopped = phase != "build"
             for child in self._children:
                 child.pause() if self._stopped else child.resume()
         if not self._stopped:
