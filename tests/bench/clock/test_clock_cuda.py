@@ -33,19 +33,22 @@ class FakeEvent:
 
 
 class FakeGpu:
-    """Milliseconds: `host` is now; `stream` is when all that was enqueued will be done. `mhz` are the clocks of the next samples."""
+    """Milliseconds: `host` is now; `stream` is when all that was enqueued will be done. `mhz` are the clocks of the next samples. Until
+    `shared_until`, another process uses half of the device."""
 
     def __init__(self) -> None:
         self.host = self.stream = 0.0
         self.order = list[str]()
         self.loads = list[float]()
         self.clocks = repeat(1500.0)
+        self.shared_until = 0.0
 
     def Event(self, enable_timing: bool) -> FakeEvent:
         return FakeEvent(self)
 
     def work(self, ms: float, what: str = "") -> None:
-        self.stream = max(self.stream, self.host) + ms
+        begin = max(self.stream, self.host)
+        self.stream = begin + ms * (2 if begin < self.shared_until else 1)
         self.order += [what] if what else []
 
     def synchronize(self) -> None:
@@ -54,9 +57,10 @@ class FakeGpu:
     def current_stream(self) -> FakeGpu:
         return self
 
-    def run(self, ms: float) -> None:
+    def run(self, ms: float) -> int:
         self.loads.append(ms)
         self.work(ms, "load")
+        return round(ms)
 
     def mhz(self) -> float:
         return next(self.clocks)
@@ -73,6 +77,7 @@ class FakeGpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     gpu = FakeGpu()
     monkeypatch.setattr(timers, "perf_counter", lambda: gpu.host / 1e3)
+    monkeypatch.setattr(timers, "sleep", lambda seconds: setattr(gpu, "host", gpu.host + seconds * 1e3))
     return gpu
 
 
@@ -86,6 +91,8 @@ def time_it(
 ) -> Timing:
     timer = CudaTimer.__new__(CudaTimer)
     timer._cuda, timer._align = gpu, align
+    timer._usual, timer._is_alone = timers.Usual(), align is timers._alone
+    timer._usual.is_exceeded(1.0)  # the product of an earlier load
     timer._load = gpu  # type: ignore[assignment]
     timer._clock = SimpleNamespace(begin=lambda: gpu.work(0, "begin"), end=lambda: gpu.work(0, "end"), mhz=gpu.mhz)  # type: ignore[assignment]
     timer._flush = SimpleNamespace(zero_=lambda: gpu.work(FLUSH_MS, "flush"))  # type: ignore[assignment]
@@ -141,7 +148,7 @@ def test_a_call_that_starts_late_is_bound_by_the_host_only_if_that_takes_a_share
     gpu: FakeGpu, host_ms: float, bound: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The load is cut short, so it hides nothing: the device always waits for the host."""
-    monkeypatch.setattr(gpu, "run", lambda ms: None)
+    monkeypatch.setattr(gpu, "run", round)
     timing = time_it(gpu, gpu.kernel(60.0, lambda: host_ms), ClockSettings(warmup_s=0.1, least=10))
     assert timing.host_bound == bound
     assert timing.median == pytest.approx(60.0 + host_ms, rel=0.01)
@@ -160,3 +167,17 @@ def test_one_slow_call_lengthens_only_the_loads_after_it(gpu: FakeGpu, first_ms:
 def test_long_calls_are_made_no_more_often_than_needed(gpu: FakeGpu) -> None:
     timing = time_it(gpu, gpu.kernel(200.0, lambda: 0.1), ClockSettings(warmup_s=0.0, budget_s=0.1, least=10))
     assert len(timing.samples) == gpu.order.count("call") == 5
+
+
+@pytest.mark.parametrize(("busy_s", "ms"), [(0.0, 3.0), (0.3, 3.0), (4.0, 3.0), (60.0, 6.0)])
+def test_samples_beside_another_process_do_not_count_while_it_may_end(gpu: FakeGpu, busy_s: float, ms: float) -> None:
+    gpu.shared_until = busy_s * 1e3
+    timing = time_it(gpu, gpu.kernel(3.0, lambda: 0.1), ClockSettings())
+    assert list(timing.samples) == pytest.approx([ms] * len(timing.samples))
+
+
+def test_ranks_drop_no_samples(gpu: FakeGpu) -> None:
+    """One that dropped a sample would wait for the others in the next one."""
+    gpu.shared_until = 40.0
+    timing = time_it(gpu, gpu.kernel(3.0, lambda: 0.1), ClockSettings(warmup_s=0.0), align=lambda: None)
+    assert timing.samples[0] == pytest.approx(6.0)

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from longca.bench.clock.clock import measure
+from longca.bench.clock.timers import CudaTimer
 from longca.results.reading import read
+from longca.results.settings import ClockSettings
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parents[3]
@@ -34,3 +37,28 @@ def test_a_run_records_memory_and_the_devices_clock(tmp_path: Path) -> None:
     assert all(0 < record.times.mfu < 1 for record in records)
     if any(record.times.clock_mhz is not None for record in records):  # NVML is there
         assert all(record.times.clock_mhz > 100 and record.energy.watts > 10 and record.energy.joules > 0 for record in records)
+
+
+HOG = """
+import time, torch
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+print("ready", flush=True)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    a @ a
+    torch.cuda.synchronize()
+"""
+
+
+def test_another_process_disturbs_no_sample() -> None:
+    """It has half of the device's time for three seconds; a sample that it disturbed takes twice as long."""
+    import torch
+
+    matrix = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    timer = CudaTimer()
+    alone = measure(lambda: matrix @ matrix, timer, ClockSettings())
+    with subprocess.Popen([sys.executable, "-c", HOG], stdout=subprocess.PIPE, text=True) as hog:
+        assert hog.stdout is not None
+        assert hog.stdout.readline() == "ready\n"
+        beside = measure(lambda: matrix @ matrix, timer, ClockSettings())
+    assert max(beside.samples) < 1.5 * alone.median

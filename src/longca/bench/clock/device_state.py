@@ -41,9 +41,11 @@ class Load:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return self._a, self._b, self._out
 
-    def run(self, ms: float) -> None:
-        """Keeps the device busy for about so long."""
-        self._repeat(math.ceil(ms / self._ms))
+    def run(self, ms: float) -> int:
+        """Keeps the device busy for about so long; returns the number of products."""
+        products = math.ceil(ms / self._ms)
+        self._repeat(products)
+        return products
 
     def _repeat(self, times: int) -> None:
         for _ in range(times):
