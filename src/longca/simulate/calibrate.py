@@ -113,6 +113,7 @@ def read_transfers(path: Path) -> list[TransferTime]:
 
 def _compute(results: Results, compute: Compute, kernel: str) -> tuple[Compute, list[Fit]]:
     records = [record for record in results.records if record.ok and _is_alone(record) and not record.simulated]
+    records = [replace(record, timed=record.times.as_measured) for record in records]  # as the times of ranks are
     records = [record for record in records if record.problem.sharing] or records  # kernels on a whole GPU say nothing about a share
     labels = sorted({record.label for record in records})
     if kernel and not any(label == kernel or label.partition(":")[0] == kernel for label in labels):
