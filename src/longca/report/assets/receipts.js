@@ -10,6 +10,15 @@ function timeLine(record) {
   return `${figureText(inUnit(get(record, "tflops"), unit))} ${unit[0]}, ${numberText(ms)} ms (20th to 80th percentile ${numberText(p20)} to ${numberText(p80)}, ${n} samples${known})`;
 }
 
+// The least time of the device for this work, and what of it was reached.
+function rooflineLine(record) {
+  const [work, tiles, bytes, rate, limit, ms] = ["flops", "tile_flops", "bytes", "gb_s", "limit_ms", "ms_median"].map((name) => get(record, name));
+  if (!bytes) return "only for records of one device";
+  const least = limit ? [`at least ${numberText(limit)} ms, bound by ${get(record, "bound")}${ms ? `; ${shareText(limit / ms)} of it reached` : ""}`] : [];
+  const touched = `${numberText(work / 1e12)} TFLOP, ${numberText(tiles / 1e12)} in the tiles that the mask touches`;
+  return [...least, touched, `${numberText(bytes / 1e9)} GB${rate ? ` at ${figureText(rate)} GB/s` : ""}`].join("; ");
+}
+
 function errorLine(record) {
   const parts = TENSORS.map((tensor) => [tensor, get(record, `check_${tensor}_error`), get(record, `check_${tensor}_allowed`)])
     .filter(([, error]) => error !== null && error !== undefined)
@@ -87,6 +96,7 @@ function receipt(record) {
   const list = element("dl");
   const lines = [
     ["result", timeLine(record)],
+    ["roofline", rooflineLine(record)],
     ["error and tolerance", errorLine(record)],
     ["clock", clockLine(record)],
     ["versions", versionLine(record)],
