@@ -78,8 +78,8 @@ def _text(value: str) -> str:
 
 
 def _roofline(record: Record, results: Results) -> dict[str, Any]:
-    """The bytes that the pass moves at least, per second in GB, the least time that the device allows at the clock of the record, what takes
-    it, and the work on all pairs of the touched tiles; None over several ranks."""
+    """The bytes that the pass moves at least, per second in GB, the least time of the device at the clock of the record, what takes it, and
+    the work on all pairs of the touched tiles; None over several ranks."""
     limit = of_record(record, results)
     row = {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
     return row | {"bound": (limit and limit.bound) or None, "tile_flops": limit and round(limit.tile_flops)}
