@@ -72,7 +72,8 @@ def profile(request: ProfileRequest) -> Profile:
 
 def _pass(cell: Cell, outcome: Outcome, profiled: Mapping[Pass, Profiled]) -> PassProfile:
     mask, pass_ = mask_of(cell.problem), cell.problem.pass_
-    limit = roofline.of_mask(mask, cell.case(mask), pass_, devices.model(cell.device))
+    mhz = outcome.timed.mhz if outcome.timed else None
+    limit = roofline.of_mask(mask, cell.case(mask), pass_, devices.model(cell.device), mhz=mhz)
     ran = replace(cell, grad=cell.grad if outcome.grad is None else outcome.grad)
     return PassProfile(ran, outcome, limit, profiled.get(pass_))
 

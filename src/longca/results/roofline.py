@@ -43,12 +43,12 @@ class Roofline(NamedTuple):
         return "memory" if self.memory_ms > self.compute_ms else "compute"
 
 
-def of_mask(mask: AnyMask, case: Case, pass_: Pass, device: str, tiles: Tiles | None = None) -> Roofline:
-    """The roofline of a pass on a device by its name, with these tiles, or those of most kernels."""
+def of_mask(mask: AnyMask, case: Case, pass_: Pass, device: str, tiles: Tiles | None = None, mhz: float | None = None) -> Roofline:
+    """The roofline of a pass on a device by its name, with these tiles, or those of most kernels; at an SM clock, or the datasheet's."""
     parts = []
     for part in pass_.parts:
         rows, keys = tiles or Tiles(tile_rows(part, case.heads_q, case.heads_kv))
-        parts.append(_roofline(flops(mask, case, part), touched_share(mask, rows, keys), case, part, device, None))
+        parts.append(_roofline(flops(mask, case, part), touched_share(mask, rows, keys), case, part, device, mhz))
     return _joined(parts)
 
 

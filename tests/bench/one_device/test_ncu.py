@@ -76,13 +76,13 @@ def test_a_machine_without_ncu_says_so(tmp_path: Path, monkeypatch: pytest.Monke
         ncu.count(CELL, None)
 
 
-def test_the_program_that_ncu_runs_makes_one_call_in_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_that_ncu_runs_counts_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     backward = torch_attention._Plain.backward
 
     @contextmanager
-    def marked(title: str, cuda: bool) -> Iterator[None]:
-        log.append(title)
+    def counted(cuda: bool) -> Iterator[None]:
+        log.append("begin")
         yield
         log.append("end")
 
@@ -90,7 +90,7 @@ def test_the_program_that_ncu_runs_makes_one_call_in_a_range(monkeypatch: pytest
         log.append("backward")
         return backward(*given)
 
-    monkeypatch.setattr(ncu, "marked", marked)
+    monkeypatch.setattr(ncu, "counted", counted)
     monkeypatch.setattr(torch_attention._Plain, "backward", called)
     ncu.main([msgspec.json.encode((CELL, None)).decode()])
-    assert log == ["backward", "longca", "backward", "end"]
+    assert log == ["backward", "begin", "backward", "end"]

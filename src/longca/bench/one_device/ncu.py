@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
 
-from longca.bench.one_device.profiling import RANGE, marked
 from longca.bench.plan.cell import Cell
 from longca.text import short
 
@@ -46,7 +46,7 @@ def count(cell: Cell, plugin: str | None) -> list[Counted]:
     if program is None:
         raise NcuFailed("ncu was not found; it is part of the CUDA toolkit (Nsight Compute).")
     own = [sys.executable, "-m", __name__, msgspec.json.encode((cell, plugin)).decode()]
-    options = ["--csv", "--page", "raw", "--clock-control", "none", "--nvtx", "--nvtx-include", f"{RANGE}/"]
+    options = ["--csv", "--page", "raw", "--clock-control", "none", "--profile-from-start", "off"]
     command = [program, *options, "--metrics", ",".join(METRICS.values()), *own]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
@@ -78,10 +78,8 @@ def parse(text: str) -> Iterator[Counted]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs one call inside an NVTX range, after one that compiles."""
+    """Runs one call that is counted, after one that compiles."""
     cell, plugin = msgspec.json.decode(arguments[0], type=tuple[Cell, str | None])
-    import torch
-
     from longca.bench.check.calls import Calls
     from longca.bench.check.check import KernelSubject
     from longca.kernels import registry
@@ -94,14 +92,25 @@ def main(arguments: Sequence[str]) -> None:
     kernel, attention = registry.prepare(registry.choose(cell.kernel, mask, case), mask, case)
     calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.problem.seed, kernel.layout), case)
     calls.keep(pass_)
-    call, on_gpu = calls.load(pass_), case.device == "cuda"
+    call = calls.load(pass_)
     call()
-    if on_gpu:
-        torch.cuda.synchronize()
-    with marked(RANGE, on_gpu):
+    with counted(case.device == "cuda"):
         call()
-        if on_gpu:
-            torch.cuda.synchronize()
+
+
+@contextmanager
+def counted(cuda: bool) -> Iterator[None]:
+    """What ncu counts: all that the process does on the GPU. A range of NVTX is of one thread, and torch's backward runs in its own."""
+    import torch
+
+    if not cuda:
+        yield
+        return
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    yield
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from pathlib import Path
 from longca.bench.one_device.messages import Spent
 
 CALLS = 5  # that are profiled, after as many that warm up
-RANGE = "longca"
 
 
 @contextmanager
