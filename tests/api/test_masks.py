@@ -5,6 +5,8 @@ from typing import Any
 
 import longca
 from longca import masks
+from longca.bench.one_device.verify import make_step
+from longca.bench.plan.suite import Suite
 from longca.results.reading import read
 from longca.testing import assert_correct
 
@@ -34,3 +36,15 @@ def test_an_object_is_measured_and_its_record_names_it(tmp_path: Path) -> None:
     assert (entry.area, entry.seqlen_q) == (BOTH.area, 96)
     again = longca.run(kernels="torch:plain", masks=BOTH, passes="fwd", budget=0.02, out=tmp_path / "out", **SMALL)
     assert again.finished.measured == 0
+
+
+def test_run_measures_the_short_masks_that_verify_shows(tmp_path: Path) -> None:
+    found = longca.verify("torch:plain", masks="sliding_window_causal,causal_document", seqlens=96, trials=False, **SMALL)
+    shown = {"sliding_window_causal": "sliding_window_causal w=12", "causal_document": "causal_document short"}
+    assert {row["mask"]: row["shown"] for row in found.rows} == shown
+    named = {"masks": list(shown), "seqlens": 96, "params": {"w": 12}, "packing": "short"}
+    run = longca.run(kernels="torch:plain", **named, passes="fwd", budget=0.02, out=tmp_path / "out", **SMALL)
+    checked = {step.mask: step for step in (make_step(name, 96, 0, Suite()) for name in shown)}
+    for record in run.records:
+        step = checked[record.problem.mask]
+        assert record.built.digest == masks.build(step.mask, 96, **step.drawing, **step.params).digest

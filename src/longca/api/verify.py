@@ -156,7 +156,7 @@ class VerifyPlan:
         with closing(coming):
             try:
                 for finding in coming:
-                    findings.append(replace(finding, mask=title(finding.mask), reason=title(finding.reason)))
+                    findings.append(replace(finding, mask=title(finding.mask), shown=title(finding.shown), reason=title(finding.reason)))
                     show(f"{len(findings)}/{self.total}", findings[-1])
                     if self.request.fail_fast and finding.status in FAILED:
                         break
@@ -193,12 +193,7 @@ def plan_verify(request: VerifyRequest, folder: Path, seqlen: int | None = None,
     for name in ("dtypes", "head_dims") if level.catalogue.entries and request.model is None else ():
         if getattr(request, name) is None:  # the kernels decide
             level.suite = level.suite.changed(**{name: level.catalogue.declared(name, tuple(map(str, getattr(suite, name))))})
-    steps = [
-        make_step(name, length, request.seed, suite.params_of(name), documents)
-        for length in map(parse_size, map(str, suite.seqlens))
-        for documents in [suite.documents_at(length)]
-        for name in suite.masks
-    ]
+    steps = [make_step(name, length, request.seed, suite) for length in map(parse_size, map(str, suite.seqlens)) for name in suite.masks]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
     if request.dump is not None:
         Path(request.dump).mkdir(parents=True, exist_ok=True)  # where it cannot be, this is said before anything is checked

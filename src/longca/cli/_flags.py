@@ -51,7 +51,7 @@ def add_documents(parser: Parser) -> None:
         "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
     )
     parser.add_argument("--distribution", metavar="NAME|FILE", help="the distribution of document lengths (`longca ls distributions`)")
-    parser.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed or chunked")
+    parser.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed, chunked or short")
 
 
 def add_extras(parser: Parser) -> None:

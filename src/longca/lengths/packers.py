@@ -8,7 +8,8 @@ from random import Random
 
 from longca.errors import BadInput, unknown
 from longca.lengths.distributions import Distribution, Sampler, default_for, named
-from longca.text import format_size, short
+from longca.text import format_size
+from longca.text import short as shortened
 
 MOST_TOKENS = 1 << 32  # for which lengths are drawn: some 10 million documents
 PACKS = 20  # `chunked` draws this many packs at once, and cuts and shuffles across them
@@ -24,9 +25,9 @@ def mixed(seqlen: int, seed: int = 0, distribution: Distribution | None = None) 
     """Fills two fifths of the tokens as `draw` does, the rest with documents of 8K to 30K tokens; all are shuffled."""
     _check(seqlen)
     rng = Random(seed)
-    short = int(0.4 * seqlen)
-    lengths = _fill(Sampler(distribution or default_for(seqlen), rng), short)
-    lengths += _fill(lambda: rng.randint(8192, 30720), seqlen - short)
+    drawn = int(0.4 * seqlen)
+    lengths = _fill(Sampler(distribution or default_for(seqlen), rng), drawn)
+    lengths += _fill(lambda: rng.randint(8192, 30720), seqlen - drawn)
     rng.shuffle(lengths)
     return lengths
 
@@ -53,7 +54,21 @@ def chunked(seqlen: int, seed: int = 0, distribution: Distribution | None = None
     return pack
 
 
-PACKERS: dict[str, Callable[[int, int, Distribution | None], list[int]]] = {"draw": draw, "mixed": mixed, "chunked": chunked}
+def short(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
+    """Draws documents of a twelfth to a quarter of the sequence, so that there are four or more of them; takes no distribution."""
+    _check(seqlen)
+    if distribution is not None:
+        raise BadInput("the packing short draws its own lengths; leave out the distribution.")
+    rng = Random(f"documents/{seed}")
+    return _fill(lambda: rng.randint(max(1, seqlen // 12), max(1, seqlen // 4)), seqlen)
+
+
+PACKERS: dict[str, Callable[[int, int, Distribution | None], list[int]]] = {
+    "draw": draw,
+    "mixed": mixed,
+    "chunked": chunked,
+    "short": short,
+}
 
 
 def pack(seqlen: int, seed: int = 0, packing: str = "draw", distribution: Distribution | None = None) -> list[int]:
@@ -75,7 +90,7 @@ def fit(lengths: Sequence[int], seqlen: int) -> list[int]:
     except TypeError:
         whole = False
     if not whole:
-        raise BadInput(f"document lengths must be a list of whole numbers, such as [353, 7839], not {short(repr(lengths), 60)}.")
+        raise BadInput(f"document lengths must be a list of whole numbers, such as [353, 7839], not {shortened(repr(lengths), 60)}.")
     if any(length < 1 for length in lengths):
         raise BadInput(f"document lengths must be 1 or more, not {min(lengths)}.")
     if sum(lengths) < seqlen:

@@ -121,7 +121,7 @@ def mask_title(record: Record) -> str:
 def mask_names(records: Sequence[Record]) -> list[str]:
     """For each record the name of its mask. It holds the parameters of block patterns, parameters of which one seed has several, and how
     documents were drawn where that differs: they are no other seeds of the same documents."""
-    titles, drawn = [mask_title(record) for record in records], [_documents(record) for record in records]
+    titles, drawn = [mask_title(record) for record in records], [record.problem.documents_title for record in records]
     by_seed, by_mask = defaultdict[tuple[str, int, int], set[str]](set), defaultdict[str, set[str]](set)
     for record, title, documents in zip(records, titles, drawn, strict=True):
         by_seed[record.problem.mask, record.problem.seqlen, record.problem.seed].add(title)
@@ -132,13 +132,6 @@ def mask_names(records: Sequence[Record]) -> list[str]:
         name + documents if len(by_mask[record.problem.mask]) > 1 else name
         for record, name, documents in zip(records, names, drawn, strict=True)
     ]
-
-
-def _documents(record: Record) -> str:
-    """How its documents were drawn, as far as that was asked for."""
-    problem = record.problem
-    words = problem.distribution, problem.packing, "own documents" if problem.documents is not None else ""
-    return "".join(f" {word}" for word in words if word)
 
 
 def kernel_names(records: Sequence[Record]) -> list[str]:

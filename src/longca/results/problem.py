@@ -139,6 +139,12 @@ class Problem(Operator, frozen=True, kw_only=True, omit_defaults=True):
         return " ".join([self.mask, *source, *(f"{name}={value}" for name, value in self.params)])
 
     @property
+    def documents_title(self) -> str:
+        """How its documents were drawn, as far as that was asked for."""
+        words = self.distribution, self.packing, "own documents" if self.documents is not None else ""
+        return "".join(f" {word}" for word in words if word)
+
+    @property
     def token_shape(self) -> block_selection.Heads:
         """The shape of q and k of one token, on which the blocks that they select depend."""
         return block_selection.Heads(self.heads_q, self.heads_kv, self.head_dim)

@@ -46,7 +46,7 @@ WRONG = [
     ('{"mask": "causal"}', "FILE line 1 needs a seqlen of 1 or more, or documents."),
     (
         '{"mask": "causal", "seqlen": 8, "lengths": [8]}',
-        "unknown setting in FILE line 1: 'lengths'; known are: mask, seqlen, documents, params, seed.",
+        "unknown setting in FILE line 1: 'lengths'; known are: mask, seqlen, documents, distribution, packing, params, seed.",
     ),
     ('{"mask": "full_document", "documents": [3, 0]}', "FILE line 1: documents[1]: Expected `int` >= 1."),
     ('{"mask": "causal", "seqlen": 8, "params": {"w": 1}}', "FILE line 1: causal has no parameter 'w'; it has none."),

@@ -86,11 +86,11 @@ def _verdict(findings: list[CpFinding]) -> tuple[str, str]:
     others = [finding for finding in findings if finding not in right and finding not in failed]
     worst = 100 * max((finding.worst for finding in right), default=0.0)
     parts = [f"correct in {plural(len(right), 'case')}, worst error {worst:.0f} % of the tolerance"] if right else []
-    parts += [f"{finding.mask} at {finding.seqlen}: {finding.status}: {finding.reason}" for finding in failed[:2]]
+    parts += [f"{finding.place} at {finding.seqlen}: {finding.status}: {finding.reason}" for finding in failed[:2]]
     if len(failed) > 2:
         parts.append(f"and {plural(len(failed) - 2, 'more case')} not right")
     if others:
-        parts.append(f"{plural(len(others), 'case')} refused, such as {others[0].mask}: {others[0].reason}")
+        parts.append(f"{plural(len(others), 'case')} refused, such as {others[0].place}: {others[0].reason}")
     result = str(failed[0].status) if failed else "ok" if right else str(others[0].status)
     return result, "; ".join(parts)
 

@@ -71,7 +71,7 @@ class CpFinding(Finding):
     ranks: int = 1
 
     def __str__(self) -> str:
-        return f"{self.method} on {self.mask}, {self.seqlen} tokens: {self.status}"
+        return f"{self.method} on {self.place}, {self.seqlen} tokens: {self.status}"
 
     @property
     def title(self) -> str:
@@ -117,7 +117,7 @@ def make_steps(request: CpRequest, suite: Suite, ranks: int) -> list[Step]:
     odd = (TOKENS_PER_RANK[request.on] - 2) * ranks - 1
     asked = [(name, parse_size(str(length))) for length in suite.seqlens for name in suite.mask_names]
     asked += [(name, odd) for name in suite.mask_names if name in ODD_MASKS and request.seqlens is None]
-    return [make_step(name, length, request.seed, suite.params_of(name), suite.documents_at(length)) for name, length in asked]
+    return [make_step(name, length, request.seed, suite) for name, length in asked]
 
 
 class CheckingRanks(Ranks):

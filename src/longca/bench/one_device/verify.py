@@ -6,10 +6,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from random import Random
 from shutil import rmtree
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
 
@@ -17,8 +15,9 @@ from longca import masks
 from longca.bench.check.trial_names import OPTIONAL, TRIAL_TOKENS, TrialName, trials_on
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, names_by_pairs
+from longca.bench.plan.cells import Planned, drawing, full_title, names_by_pairs
 from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import Step
 from longca.bench.run.retry import outcomes
 from longca.errors import BadInput
@@ -52,6 +51,7 @@ class Finding:
     head_dim: str
     dtype: str
     trial: TrialName | None = None
+    shown: str = ""  # the mask with its parameters and the packing of its documents: short sequences get their own
 
     def __str__(self) -> str:
         return f"{self.kernel} on {self.place}, {self.seqlen} tokens: {self.status}"
@@ -59,7 +59,7 @@ class Finding:
     @property
     def place(self) -> str:
         """The mask or the trial, for people."""
-        return self.mask if self.trial is None else f"trial: {self.trial}"
+        return self.shown or self.mask if self.trial is None else f"trial: {self.trial}"
 
     @property
     def checked(self) -> bool:
@@ -67,27 +67,16 @@ class Finding:
         return bool(self.errors) or self.status in FAILED
 
 
-def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, Any], lengths: Sequence[int] = ()) -> Step:
-    """The mask to check on, with these lengths of documents if it has some. Short sequences get narrow windows and several documents, or
-    many masks would show the same pairs."""
-    pattern = masks.find(name)
-    params: Params = {}
-    documents: tuple[int, ...] | None = None
-    if pattern.has_documents and (lengths or seqlen < SHORT):
-        documents = tuple(lengths) or _documents(seqlen, seed)
+def make_step(name: str, seqlen: int, seed: int, suite: Suite) -> Step:
+    """The mask to check on. Short sequences get narrow windows and several documents, or many masks would show the same pairs."""
+    pattern, params = masks.find(name), Params()
+    drawn = drawing(suite, pattern, seqlen)
+    if pattern.has_documents and seqlen < SHORT and not (suite.documents or suite.distribution or suite.packing):
+        drawn = {"packing": "short"}
     if seqlen < SHORT and pattern.group != OWN:
         narrow = {"w": seqlen // 8, "B": max(1, seqlen // 16), "c": max(1, seqlen // 8)}
         params = {key: narrow[key] for key, default in pattern.defaults.items() if key in narrow and isinstance(default, int)}
-    return Step(name, seqlen, documents, params | masks.own_params(name, settings), seed)
-
-
-def _documents(seqlen: int, seed: int) -> tuple[int, ...]:
-    """Four documents or more: with two, several masks would show the same."""
-    rng, lengths, left = Random(f"documents/{seed}"), list[int](), seqlen
-    while left > 0:
-        lengths.append(min(left, rng.randint(max(1, seqlen // 12), max(1, seqlen // 4))))
-        left -= lengths[-1]
-    return tuple(lengths)
+    return Step(name, seqlen, **drawn, params=params | masks.own_params(name, suite.params_of(name)), seed=seed)
 
 
 def refuse_too_long(seqlen: int, case: Case, memory: int) -> None:
@@ -120,7 +109,8 @@ def verify(
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
     kernel in every shape and dtype, which are skipped where it is right on no mask. Masks that show the same pairs are checked once.
     `grouping` are the limits' `workers`, `make_workers` gets their folder, and `failed_on` what failed on a mask."""
-    names, jobs, right, failed = names_by_pairs(planned), dict[Subject, Job](), set[Subject](), set[Subject]()
+    names, titles = names_by_pairs(planned), names_by_pairs(planned, full_title)
+    jobs, right, failed = dict[Subject, Job](), set[Subject](), set[Subject]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         workers = make_workers(Path(folder))
         try:
@@ -135,7 +125,8 @@ def verify(
                     elif found.status in FAILED:
                         failed.add(own)
                         failed_on(job.cell, found)
-                    yield replace(found, mask=" = ".join(names[job.planned[0].shown]))
+                    same = job.planned[0].shown
+                    yield replace(found, mask=" = ".join(names[same]), shown=" = ".join(titles[same]))
                 for reference in Path(folder).iterdir():  # of no use to the next problem
                     rmtree(reference, ignore_errors=True)
             for own, job in jobs.items() if trials else ():
@@ -189,8 +180,8 @@ def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
         shown, reason = forward, forward.reason
     elif forward.status is Status.WRONG and not backward.check and forward.reason != backward.reason:
         reason = f"{backward.reason.rstrip('.')}; its forward alone: {forward.reason}"
-    variant, check = forward.variant or backward.variant, shown.check or forward.check or {}
-    return _finding(job, variant, job.cell.problem.mask, job.cell.problem.seqlen, shown.status, reason, check)
+    variant, check, problem = forward.variant or backward.variant, shown.check or forward.check or {}, job.cell.problem
+    return replace(_finding(job, variant, problem.mask, problem.seqlen, shown.status, reason, check), shown=full_title(problem))
 
 
 def _finding(

@@ -17,6 +17,7 @@ from longca.bench.plan.workload import Step
 from longca.errors import BadInput
 from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask, BlockMask
+from longca.masks.by_name import Named
 from longca.masks.selection import RULES
 from longca.processes import host_memory
 from longca.results.problem import Operator, Pass, Problem
@@ -82,19 +83,21 @@ def _grid(suite: Suite, kernels: Sequence[str]) -> Iterator[tuple[dict[str, Any]
             yield {"mask": masks.dense_of(suite.source), "seqlen": seqlen, "seed": seeds[0], "params": ()}, suite.dense
         for name in names:
             pattern = masks.find(name)
-            drawn = _drawing(suite, pattern.own_lengths is not None, seqlen) if pattern.has_documents else {}
+            drawn = drawing(suite, pattern, seqlen)
             for params in _choices(suite.params_of(name)):
                 for seed in seeds:
                     yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": params, **drawn}, kernels
 
 
-def _drawing(suite: Suite, own_lengths: bool, seqlen: int) -> dict[str, Any]:
-    """The lengths of documents that are given, or how they are drawn. `draw` is the default except for masks with their own lengths: the
-    same work has one key."""
+def drawing(suite: Suite, pattern: Named, seqlen: int) -> dict[str, Any]:
+    """The lengths of a mask's documents that are given, or how they are drawn. `draw` is the default except for masks with their own
+    lengths: the same work has one key."""
+    if not pattern.has_documents:
+        return {}
     if suite.documents:
         return {"documents": tuple(lengths.fit(suite.document_lengths, seqlen))}
     distribution, packing = suite.distribution or None, suite.packing or None
-    if packing == "draw" and (distribution or not own_lengths):
+    if packing == "draw" and (distribution or pattern.own_lengths is None):
         packing = None
     return {"distribution": distribution, "packing": packing}
 
@@ -104,6 +107,11 @@ def _choices(params: Mapping[str, Number | list[Number]]) -> Iterator[tuple[tupl
     values = [value if isinstance(value, list) else [value] for value in params.values()]
     for chosen in product(*values):
         yield tuple(zip(params, chosen, strict=True))
+
+
+def full_title(problem: Problem) -> str:
+    """The mask with all that was asked for: its parameters, and how its documents are drawn."""
+    return problem.mask_title + problem.documents_title
 
 
 def mask_of(problem: Problem) -> AnyMask:
@@ -197,11 +205,13 @@ def _mask_outline(problem: Problem) -> MaskEntry:
     )
 
 
-def names_by_pairs(planned: Iterable[Planned]) -> dict[tuple[int, str], list[str]]:
+def names_by_pairs(
+    planned: Iterable[Planned], name: Callable[[Problem], str] = lambda problem: problem.mask
+) -> dict[tuple[int, str], list[str]]:
     """The names of masks by length and digest: those of one entry show the same pairs."""
     names: dict[tuple[int, str], dict[str, None]] = {}
     for entry in planned:
-        names.setdefault(entry.shown, {})[entry.cell.problem.mask] = None
+        names.setdefault(entry.shown, {})[name(entry.cell.problem)] = None
     return {shown: list(same) for shown, same in names.items()}
 
 

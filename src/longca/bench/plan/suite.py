@@ -82,15 +82,6 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def document_lengths(self) -> tuple[int, ...]:
         return tuple(lengths.read_lengths(self.documents)) if isinstance(self.documents, str) else self.documents
 
-    def documents_at(self, seqlen: int) -> tuple[int, ...]:
-        """The lengths of documents that are given, or drawn by the distribution and the packing; none where masks have their usual ones."""
-        if self.documents:
-            return self.document_lengths
-        if not (self.distribution or self.packing):
-            return ()
-        distribution = lengths.find(self.distribution) if self.distribution else None
-        return tuple(lengths.pack(seqlen, self.seed_list[0], self.packing or "draw", distribution))
-
     def params_of(self, mask: str) -> dict[str, Number | list[Number]]:
         """The parameters of a mask; an expression may be written in several ways."""
         return {setting: value for name, given in self.params.items() if masks.find(name).name == mask for setting, value in given.items()}

@@ -22,11 +22,14 @@ EXAMPLE = '{"mask": "causal_document", "documents": [353, 7839]}'
 
 
 class Step(Struct, frozen=True, forbid_unknown_fields=True):
-    """The mask part of cells: what one training step attends with. Without `documents` their lengths are drawn from the seed."""
+    """The mask part of cells: what one training step attends with. Without `documents` their lengths are drawn from the seed, by the
+    distribution and the packing."""
 
     mask: str
     seqlen: Size = 0
     documents: Annotated[tuple[Count, ...], Meta(min_length=1)] | None = None
+    distribution: str | None = None
+    packing: str | None = None
     params: Params = {}
     seed: Seed = 0
 
@@ -34,7 +37,13 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     def cell_fields(self) -> dict[str, Any]:
         """The fields of a cell that the step says."""
         mask, params = masks.find(self.mask).name, tuple(self.params.items())
-        return {"mask": mask, "seqlen": self.tokens, "seed": self.seed, "params": params, "documents": self.documents}
+        return {"mask": mask, "seqlen": self.tokens, "seed": self.seed, "params": params, **self.drawing}
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """The lengths of documents, or how they are drawn; without what is not said."""
+        said = {"documents": self.documents, "distribution": self.distribution, "packing": self.packing}
+        return {name: value for name, value in said.items() if value is not None}
 
     @property
     def tokens(self) -> int:
@@ -64,8 +73,7 @@ def _step(line: str, where: str) -> Step:
         raise BadInput(f"{where} needs a seqlen of 1 or more, or documents.")
     try:
         masks.find(step.mask).check(step.params)
-        fields: dict[str, Any] = {"documents": step.documents, **step.params}
-        masks.build(step.mask, step.tokens, seed=step.seed, **fields)
+        masks.build(step.mask, step.tokens, seed=step.seed, **{**step.drawing, **step.params})
     except LongcaError as error:  # the mask's message does not name the file
         raise BadInput(f"{where}: {error}") from error
     return step

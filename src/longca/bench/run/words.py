@@ -71,7 +71,7 @@ def about_masks(suite: Suite, planned: Sequence[Planned], steps: Sequence[Step])
         notes = [f"{have} more tokens of documents than its seqlen, and what is beyond is cut off"]
     equal = [f"{note}; each is measured" for note in equal_masks(planned)]
     if equal:
-        equal[-1] += "; smaller windows (--set w=64) and documents of your own (--lengths) tell them apart"
+        equal[-1] += "; smaller windows (--set w=64) and documents (--packing short) tell them apart, as `longca verify` has them"
     return [f"note: {note}" for note in [*notes, *equal]]
 
 
