@@ -34,7 +34,9 @@ COMMON = "--cluster h100-ib --masks causal_document --json"
 CASES = {
     "best-64": Case("--gpus 64 --seqlen 128K --best --seeds 1", 5),
     "best-64-packs": Case("--gpus 64 --seqlen 128K --best", 20),
-    "all-256": Case("--gpus 256 --per-gpu 8K --methods all --seeds 1 --passes fwd+bwd", 20),
+    "best-256": Case("--gpus 256 --per-gpu 8K --best --seeds 1 --passes fwd+bwd", 20),
+    "best-1024": Case("--gpus 1024 --per-gpu 8K --best --seeds 1 --passes fwd+bwd", 60),
+    "all-256": Case("--gpus 256 --per-gpu 8K --methods all --seeds 1 --passes fwd+bwd", 60),
     "all-96": Case("--gpus 96 --seqlen 768K --methods all --seeds 1 --passes fwd,bwd", 10),
     "magi-1024": Case("--gpus 1024 --seqlen 8M --methods magi --seeds 1 --passes fwd,bwd", 60),
     "usp-1024": Case("--gpus 1024 --seqlen 8M --methods usp --seeds 1 --passes fwd,bwd", 60),

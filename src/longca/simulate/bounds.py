@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from longca.kernels.base import BYTES
 from longca.masks import AnyMask, Mask
+from longca.parallel.comm.base import AttentionCall
 from longca.parallel.comm.trace import Event
-from longca.parallel.cuts import once_for_all_ranks
+from longca.parallel.cuts import Cut, Cuts, once_for_all_ranks
 from longca.parallel.grid import Grid
 from longca.parallel.method import Plan
+from longca.parallel.methods import burst
 from longca.parallel.ranges import Shards
 from longca.parallel.recording import RankProgram, record
 from longca.parallel.sharding import rings_of
 from longca.results.problem import Pass
 from longca.simulate.cluster import Algorithm, Cluster
-from longca.simulate.costs import attention_s, memory_s
+from longca.simulate.costs import FP32, attention_s, memory_s
 
 
 @dataclass(frozen=True)
@@ -39,31 +42,50 @@ def _alike(left: RankProgram, right: RankProgram) -> bool:
 
 
 def quick_bound(plan: Plan, cluster: Cluster, passes: Iterable[Pass]) -> dict[Pass, float]:
-    """Milliseconds that take no recording to know: in a ring, a rank waits for the keys of each rank that its rows see, attends to them and
-    merges the result; its host issues all three, in a backward once more (for these keys, or the queries that see its own)."""
+    """Milliseconds that take no recording to know: in a ring, the busiest rank waits for the keys of each rank that its rows see, attends
+    to them and adds the results up: out, and in a backward dq. Its host issues all three."""
     if not plan.method.has_ring or not isinstance(plan.mask, Mask):
         return dict.fromkeys(passes, 0.0)
-    once = 3e-3 * cluster.compute.host_us * _visits(plan.mask, plan.shards, plan.grid.heads, plan.grid.ring)
-    return {pass_: once * (2 if pass_ is Pass.BOTH else 1) for pass_ in passes}
+    case, grid, gathers, compute = plan.case, plan.grid, plan.method.gathers_queries, cluster.compute
+    cuts, split = _seen(plan.mask, plan.shards, grid.heads, grid.ring, int(gathers)), 1 if gathers else grid.heads
+    heads, size = case.heads_q // split, BYTES[case.dtype]
+    shape = (heads, max(1, case.heads_kv // split), case.head_dim, case.head_dim_v, case.dtype)
+    added = [heads * (cut.rows.stop - cut.rows.start) for cut in cuts]
+    rows = sum(added) - max(added, default=0)  # of all parts but one
+    host = 3e-3 * compute.host_us * (len(cuts) - 1)
+
+    def milliseconds(backward: bool) -> float:
+        seconds = memory_s(rows * (case.head_dim * (2 * FP32 + size) if backward else case.head_dim_v * (4 * FP32 + size)), 0, compute)
+        for cut in cuts:
+            length, keys = cut.rows.stop - cut.rows.start, cut.keys.stop - cut.keys.start
+            seconds += attention_s(AttentionCall(backward, cut.area, length, keys, *shape, cut.tiles, "", True, cut.make), compute)
+        return max(1e3 * seconds, host)
+
+    forward = milliseconds(False)
+    keys, queries = burst.backward_bytes(case, size, FP32) if plan.method.name == burst.Burst.name else (0, 0)
+    backward = 0.0 if queries < keys else milliseconds(True)  # where queries travel, the calls are others
+    return {pass_: {Pass.FWD: forward, Pass.BWD: backward, Pass.BOTH: forward + backward}[pass_] for pass_ in passes}
 
 
 @once_for_all_ranks
-def _visits(mask: Mask, shards: Shards, heads: int, ring: int) -> int:
-    """From how many others the keys come that the rows of the busiest place of a ring see; or how many others see its keys, if less."""
+def _seen(mask: Mask, shards: Shards, heads: int, ring: int, gathers_queries: int) -> list[Cut]:
+    """What the rows of the busiest place of a ring see of the keys of each place: those of one rank, or of all that share its heads."""
     rows, keys = rings_of(shards, Grid(heads, ring))
-    place = _busiest(mask, shards) // heads
-    seen = mask.pair_areas([rows[place]], keys[0])  # type: ignore[arg-type, list-item]  # arrays are ranges too
-    seeing = mask.pair_areas(rows, [keys[0][place]])  # type: ignore[arg-type, list-item]
-    return max(0, int(min((seen > 0).sum(), (seeing > 0).sum())) - 1)
+    table = Cuts(mask, (rows[_busiest(mask, shards) // heads],), keys[0] if gathers_queries else rows)
+    return [cut for place in range(ring) if not (cut := table.cut(0, place)).is_empty]
 
 
 def bound_of(plan: Plan, cluster: Cluster) -> Bound:
     program = record(plan, _busiest(plan.mask, plan.shards))
-    seconds = {Pass.FWD: least_s(program.forward, program.rank, cluster), Pass.BWD: least_s(program.backward, program.rank, cluster)}
-    seconds[Pass.BOTH] = least_s(program.forward + program.backward, program.rank, cluster)
-    return Bound(plan, program, {pass_: 1e3 * value for pass_, value in seconds.items()})
+    return Bound(plan, program, least_ms(program, cluster))
 
 
+def least_ms(program: RankProgram, cluster: Cluster) -> dict[Pass, float]:
+    events = {Pass.FWD: program.forward, Pass.BWD: program.backward, Pass.BOTH: program.forward + program.backward}
+    return {pass_: 1e3 * least_s(own, program.rank, cluster) for pass_, own in events.items()}
+
+
+@once_for_all_ranks
 def _busiest(mask: AnyMask, shards: Shards) -> int:
     """The rank whose tokens see the most keys."""
     return int(mask.pair_areas(shards, [[(0, mask.seqlen_k)]])[:, 0].argmax()) if isinstance(mask, Mask) else 0  # type: ignore[arg-type]

@@ -20,7 +20,8 @@ _function: Callable[[Any], Any] | None = None  # what forked processes call, and
 
 
 def cores() -> int:
-    return len(os.sched_getaffinity(0))
+    """Those that this process may use: one, if it was forked to use one."""
+    return len(os.sched_getaffinity(0)) if _function is None else 1
 
 
 def map_forked(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
@@ -28,7 +29,7 @@ def map_forked(function: Callable[[Item], Result], items: Sequence[Item]) -> Ite
     already, this process computes them."""
     global _function
     workers = min(cores(), len(items))
-    if workers < 2 or _function is not None:
+    if workers < 2:
         yield from map(function, items)
         return
     _function = function

@@ -19,6 +19,9 @@ PART = 16  # ranks that a process records at once
 RANKS_HERE = 8  # of many ranks, those that this process records itself, so that it has the masks of their calls
 
 
+_last: dict[Cell, Programs] = {}
+
+
 @dataclass(frozen=True)
 class Programs:
     """What all ranks of one plan do. Nothing in it depends on a cluster."""
@@ -46,22 +49,19 @@ class Programs:
         return [rank.forward_peak if pass_ is Pass.FWD else rank.peak for rank in self.ranks]
 
 
-def record_job(cells: Sequence[Cell]) -> Programs | Refused:
-    """Returns the programs of a job, or why there are none."""
-    try:
-        return record_plan(plan_job(cells))
-    except Refused as refusal:
-        return refusal
-
-
-def record_plan(plan: Plan) -> Programs | Refused:
-    """Returns the programs of a plan, or why there are none: no kernel is simulated that a run would refuse."""
-    try:
-        programs = Programs.of(plan)
-        refuse_calls(plan, distinct_calls(programs.ranks))
-    except Refused as refusal:
-        return refusal
-    return programs
+def record_job(cells: Sequence[Cell], plan: Plan | None = None) -> Programs | Refused:
+    """Returns the programs of a job, or why there are none: no kernel is simulated that a run would refuse. Those of the last one are
+    kept, as the sensitivity of the best one needs them again."""
+    job = cells[0].job
+    if job not in _last:
+        try:
+            programs = Programs.of(plan or plan_job(cells))
+            refuse_calls(programs.plan, distinct_calls(programs.ranks))
+        except Refused as refusal:
+            return refusal
+        _last.clear()
+        _last[job] = programs
+    return _last[job]
 
 
 def _record(plan: Plan, ranks: Sequence[int]) -> list[RankProgram]:

@@ -25,7 +25,7 @@ from longca.results.record import Environment, Memory, Outcome, RankFigures, Rec
 from longca.simulate.cluster import Cluster
 from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.predict import Prediction, predict
-from longca.simulate.programs import record_plan
+from longca.simulate.programs import record_job
 from longca.simulate.request import Request, jobs_of, plan_job
 from longca.simulate.table import names, plain
 
@@ -103,7 +103,7 @@ def simulate_job(job: Job) -> list[Simulated]:
 
 def simulate_plan(plan: Plan, cells: Sequence[Cell], cluster: Cluster, watched: Sequence[int] = ()) -> list[Simulated]:
     """The passes of one plan."""
-    programs = record_plan(plan)
+    programs = record_job(cells, plan)
     if isinstance(programs, Refused):
         return unsupported(cells, programs)
 

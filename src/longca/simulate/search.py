@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from msgspec.structs import replace as changed
 
 from longca.bench.plan.cell import Cell
 from longca.errors import Refused
+from longca.parallel.methods.burst import Burst
+from longca.results.grouping import grouped
 from longca.results.metrics import GIB
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Status
 from longca.simulate.bounds import Bound, bound_of, quick_bound
 from longca.simulate.cluster import Cluster
 from longca.simulate.contest import AS_LONG, contests
-from longca.simulate.forked import map_forked
+from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.request import Request, jobs_of, plan_job
 from longca.simulate.run import Simulated, simulate_plan, too_large, unsupported
 
@@ -27,10 +30,14 @@ Show = Callable[[int], None]
 class Candidate:
     """The passes of one plan, and what they take at least: roughly at first, and better once it is recorded."""
 
-    def __init__(self, cells: list[Cell], cluster: Cluster) -> None:
+    def __init__(self, cells: list[Cell]) -> None:
         self.cells, self.plan = cells, plan_job(cells)
-        self.least = quick_bound(self.plan, cluster, self.passes)
+        self.least = dict[Pass, float]()
         self.recorded: Bound | None = None
+
+    @property
+    def method(self) -> str:
+        return self.plan.method.name
 
     @property
     def passes(self) -> list[Pass]:
@@ -39,6 +46,18 @@ class Candidate:
     @property
     def total(self) -> float:
         return sum(self.least[pass_] for pass_ in self.passes)
+
+    @property
+    def looks(self) -> tuple[object, ...]:
+        """What its first bound depends on: settings that differ in other things have the same."""
+        grid, method = self.plan.grid, self.plan.method
+        return id(self.plan.shards), grid.heads, grid.ring, method.has_ring, method.gathers_queries, method.name == Burst.name, *self.passes
+
+    def is_same(self, other: Candidate) -> bool:
+        """Whether both do the same."""
+        if self.recorded is None or other.recorded is None or len(self.cells) != len(other.cells):
+            return False
+        return self.recorded.is_same_program(other.recorded)
 
     def skipped(self) -> list[Simulated]:
         return [
@@ -64,52 +83,81 @@ def search(request: Request, cluster: Cluster, show: Show = lambda number: None)
 
 def search_pack(jobs: Sequence[list[Cell]], cluster: Cluster, show: Show = lambda number: None) -> list[Simulated]:
     """The results of one pack, in the order of its cells."""
-    candidates, done = list[Candidate](), dict[Cell, Simulated]()
-    for cells in jobs:
-        try:
-            candidates.append(Candidate(cells, cluster))
-        except Refused as refusal:
-            done |= {result.cell: result for result in unsupported(cells, refusal)}
-    best, tried, methods = dict[Pass, float](), list[Candidate](), set[str]()
+    done = PackSearch(jobs, cluster, show).run()
+    return [done[cell] for cells in jobs for cell in cells]
 
-    def can_win(candidate: Candidate, room: float = -AS_LONG) -> bool:
-        return any(candidate.least[pass_] < best.get(pass_, float("inf")) * (1 + room) for pass_ in candidate.passes)
 
-    def attempt(candidate: Candidate, bound: Bound) -> None:
-        twin = next((other for other in tried if other.recorded and bound.is_same_program(other.recorded)), None)
-        if twin is not None and len(twin.cells) == len(candidate.cells):
-            results = [replace(done[other], cell=cell) for other, cell in zip(twin.cells, candidate.cells, strict=True)]
-        elif bound.program.peak > cluster.memory_gib * GIB and Pass.FWD not in candidate.passes:
-            results = [too_large(cell, bound.program.peak, cluster) for cell in candidate.cells]
-        else:
-            results = simulate_plan(candidate.plan, candidate.cells, cluster)
-            tried.append(candidate)
+class PackSearch:
+    """The search in one pack: `done` are the results so far, `best` is the least time of each pass."""
+
+    def __init__(self, jobs: Sequence[list[Cell]], cluster: Cluster, show: Show) -> None:
+        self.cluster, self.show = cluster, show
+        self.done, self.best = dict[Cell, Simulated](), dict[Pass, float]()
+        self.candidates, self.tried = list[Candidate](), list[Candidate]()
+        for cells in jobs:
+            try:
+                self.candidates.append(Candidate(cells))
+            except Refused as refusal:
+                self.note(unsupported(cells, refusal))
+        alike = list(grouped(self.candidates, lambda candidate: candidate.looks).values())
+        many = any(candidate.plan.ranks >= MANY_RANKS for candidate in self.candidates)
+        firsts = [own[0] for own in alike]
+        for own, least in zip(alike, (map_forked if many else map)(self._quick_bound, firsts), strict=True):
+            for candidate in own:
+                candidate.least = least
+
+    def _quick_bound(self, candidate: Candidate) -> dict[Pass, float]:
+        return quick_bound(candidate.plan, self.cluster, candidate.passes)
+
+    def run(self) -> dict[Cell, Simulated]:
+        for once in (False, True):
+            waiting = [(candidate.total, number) for number, candidate in enumerate(self.candidates)]
+            heapify(waiting)
+            while chosen := self._next(waiting, once):
+                for results in map_forked(lambda own: simulate_plan(own.plan, own.cells, self.cluster), chosen):
+                    self.note(results)
+                self.tried += chosen
+        for candidate in self.candidates:
+            if candidate.cells[0] not in self.done:
+                self.note(candidate.skipped())
+        return self.done
+
+    def note(self, results: Sequence[Simulated]) -> None:
         for result in results:
-            done[result.cell] = result
+            self.done[result.cell] = result
             if result.prediction is not None:
                 pass_ = result.cell.problem.pass_
-                best[pass_] = min(best.get(pass_, float("inf")), result.prediction.ms)
-        show(len(done))
+                self.best[pass_] = min(self.best.get(pass_, inf), result.prediction.ms)
+        self.show(len(self.done))
 
-    for once in (False, True):
-        waiting = [(candidate.total, number) for number, candidate in enumerate(candidates)]
-        heapify(waiting)
-        while waiting:
-            candidate = candidates[number := heappop(waiting)[1]]
-            method = candidate.plan.method.name
-            if candidate.cells[0] in done or (once and method in methods) or not can_win(candidate, NEAR if once else -AS_LONG):
+    def _can_win(self, candidate: Candidate, room: float) -> bool:
+        return any(candidate.least[pass_] < self.best.get(pass_, inf) * (1 + room) for pass_ in candidate.passes)
+
+    def _next(self, waiting: list[tuple[float, int]], once: bool) -> list[Candidate]:
+        """The next plans to simulate, one for each core; with `once`, those of methods without a time."""
+        methods = {cell.split.method for cell, result in self.done.items() if cell.split and result.prediction}
+        chosen, later = list[Candidate](), list[tuple[float, int]]()
+        while waiting and len(chosen) < cores():
+            total, number = heappop(waiting)
+            candidate = self.candidates[number]
+            known = once and (candidate.method in methods or any(other.method == candidate.method for other in chosen))
+            if candidate.cells[0] in self.done or known or not self._can_win(candidate, NEAR if once else -AS_LONG):
                 continue
             if candidate.recorded is None:
-                candidate.recorded = bound_of(candidate.plan, cluster)
+                candidate.recorded = bound_of(candidate.plan, self.cluster)
                 candidate.least = candidate.recorded.ms
                 heappush(waiting, (candidate.total, number))
-                continue
-            attempt(candidate, candidate.recorded)
-            methods |= {method} & {cell.split.method for cell, result in done.items() if cell.split and result.prediction}
-    for candidate in candidates:
-        if candidate.cells[0] not in done:
-            done |= {result.cell: result for result in candidate.skipped()}
-    return [done[cell] for cells in jobs for cell in cells]
+            elif (twin := next(filter(candidate.is_same, self.tried), None)) is not None:
+                self.note([replace(self.done[other], cell=cell) for other, cell in zip(twin.cells, candidate.cells, strict=True)])
+            elif (peak := candidate.recorded.program.peak) > self.cluster.memory_gib * GIB and Pass.FWD not in candidate.passes:
+                self.note([too_large(cell, peak, self.cluster) for cell in candidate.cells])
+            elif any(map(candidate.is_same, chosen)):
+                later.append((total, number))
+            else:
+                chosen.append(candidate)
+        for entry in later:
+            heappush(waiting, entry)
+        return chosen
 
 
 def complete(results: list[Simulated], cluster: Cluster, request: Request) -> list[Simulated]:

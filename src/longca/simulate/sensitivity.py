@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, inf, log
 
+from longca.simulate.bounds import bound_of, least_ms
 from longca.simulate.cluster import Cluster, changed, constant
 from longca.simulate.contest import AS_LONG, Contest, Entry
 from longca.simulate.forked import map_forked
 from longca.simulate.predict import predict
-from longca.simulate.programs import Programs
+from longca.simulate.programs import Programs, record_job
 from longca.simulate.request import plan_job
 
 CONSTANTS = {  # what changes together; the first one is named with its value
@@ -44,7 +45,8 @@ class Sensitivity:
 
 def sensitivity(contest: Contest, cluster: Cluster) -> Sensitivity:
     """Of the best method and the next ones that take another time, in the packs that take most of the time."""
-    rivals = [entry for entry in contest.by_method if contest.longer(entry) > AS_LONG][:RIVALS]
+    slower = [entry for entry in contest.by_method if contest.longer(entry) > AS_LONG][:RIVALS]
+    rivals = [entry for number, entry in enumerate(slower) if entry.times not in [other.times for other in slower[:number]]]
     packs = _longest(contest)
     names = [name for name in CONSTANTS if constant(cluster, CONSTANTS[name][0]) and not (name == "links in a node" and cluster.cores)]
     variants = {(name, factor): _scaled(cluster, name, factor) for name in names for factor in FACTORS}
@@ -53,8 +55,10 @@ def sensitivity(contest: Contest, cluster: Cluster) -> Sensitivity:
     better = {name: FACTORS[0] if name == "host time" else FACTORS[1] for name in names}
     changes = dict[str, Change]()
     for rival in rivals:
-        own = _total(rival, packs, cluster)
-        wanted = [key for key in variants if _may_win(own, best[key], key[1] == better[key[0]])]
+        least = dict(zip(variants, _least(rival, packs, list(variants.values())), strict=True))
+        possible = [key for key in variants if least[key] < best[key]]
+        own = _total(rival, packs, cluster) if possible else 0.0
+        wanted = [key for key in possible if _may_win(own, best[key], key[1] == better[key[0]])]
         for (name, factor), time in zip(wanted, _totals(rival, packs, [variants[key] for key in wanted]), strict=True):
             flip = _flip(own / usual, time / best[name, factor], factor)
             if flip is not None and (name not in changes or abs(log(flip)) < abs(log(changes[name].factor))):
@@ -86,17 +90,31 @@ def _total(entry: Entry, packs: Sequence[int], cluster: Cluster) -> float:
     return sum(entry.times[pack] for pack in packs) if entry.is_simulated else _totals(entry, packs, [cluster])[0]
 
 
+def _least(entry: Entry, packs: Sequence[int], clusters: Sequence[Cluster]) -> list[float]:
+    """The least milliseconds that these packs together can take on each cluster."""
+    results = [result for pack in packs for result in entry.by_pack[pack]]
+    plans = [(plan_job([result.cell]), result.cell.problem.pass_, entry.weight(result)) for result in results]
+    programs = [bound_of(plan, clusters[0]).program for plan, _, _ in plans]
+
+    def total(cluster: Cluster) -> float:
+        return sum(weight * least_ms(program, cluster)[pass_] for (_, pass_, weight), program in zip(plans, programs, strict=True))
+
+    return list(map(total, clusters))
+
+
 def _totals(entry: Entry, packs: Sequence[int], clusters: Sequence[Cluster]) -> list[float]:
-    """Milliseconds of these packs together on each cluster."""
+    """Milliseconds of these packs together on each cluster; without end where a kernel refuses its calls."""
     if not clusters:
         return []
     results = [result for pack in packs for result in entry.by_pack[pack]]
-    recorded = [(Programs.of(plan_job([result.cell])), entry.weight(result)) for result in results]
+    recorded = [programs for result in results if isinstance(programs := record_job([result.cell]), Programs)]
+    if len(recorded) < len(results):
+        return [inf] * len(clusters)
     pass_ = results[0].cell.problem.pass_
-    replays = [(programs, cluster) for cluster in clusters for programs, _ in recorded]
+    replays = [(programs, cluster) for cluster in clusters for programs in recorded]
     times = list(map_forked(lambda replay: predict(*replay, pass_).ms, replays))
     parts = [times[start : start + len(results)] for start in range(0, len(times), len(results))]
-    return [sum(weight * ms for (_, weight), ms in zip(recorded, part, strict=True)) for part in parts]
+    return [sum(entry.weight(result) * ms for result, ms in zip(results, part, strict=True)) for part in parts]
 
 
 def _flip(now: float, then: float, factor: float) -> float | None:
