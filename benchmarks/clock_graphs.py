@@ -1,7 +1,7 @@
 """Is a call of a kernel timed as the replay of its CUDA graph is, which has no host code? On a GPU:
 
-    longca run --masks causal,causal_document --seqlens 8K --kernels fa3,fa4:bands --out CALLED
-    longca run --masks causal,causal_document --seqlens 8K --kernels fa3,fa4:bands --cudagraph --out REPLAYED
+    longca run --masks causal,causal_document --seqlens 8K --kernels fa4:bands,cudnn_flex --out CALLED
+    longca run --masks causal,causal_document --seqlens 8K --kernels fa4:bands,cudnn_flex --cudagraph --out REPLAYED
     PYTHONPATH=src python benchmarks/clock_graphs.py CALLED REPLAYED [--out FILE]
 
 Prints, for each kernel and pass, the replay's time as a share of the call's. Both are measured on one machine, one after the other.

@@ -55,7 +55,7 @@ def chunked(seqlen: int, seed: int = 0, distribution: Distribution | None = None
 
 
 def short(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
-    """Draws documents of a twelfth to a quarter of the sequence, so that there are four or more of them; takes no distribution."""
+    """Draws documents of a twelfth to a quarter of the sequence, and cuts the last one: four or more. Takes no distribution."""
     _check(seqlen)
     if distribution is not None:
         raise BadInput("the packing short draws its own lengths; leave out the distribution.")

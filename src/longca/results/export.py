@@ -82,7 +82,8 @@ def _roofline(record: Record, results: Results) -> dict[str, Any]:
     the work on all pairs of the touched tiles; None over several ranks."""
     limit = of_record(record, results)
     row = {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
-    return row | {"bound": (limit and limit.bound) or None, "tile_flops": limit and round(limit.tile_flops)}
+    counted = limit is not None and not record.problem.is_pattern  # the journal has no tiles of block patterns
+    return row | {"bound": (limit and limit.bound) or None, "tile_flops": round(limit.tile_flops) if limit and counted else None}
 
 
 def _of_ranks(record: Record) -> dict[str, Any]:

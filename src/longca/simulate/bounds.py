@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from longca.kernels.base import BYTES
 from longca.masks import AnyMask, Mask
+from longca.parallel import methods
 from longca.parallel.comm.base import AttentionCall
 from longca.parallel.comm.trace import Event
 from longca.parallel.cuts import Cut, Cuts, once_for_all_ranks
@@ -43,28 +44,30 @@ def _alike(left: RankProgram, right: RankProgram) -> bool:
 
 def quick_bound(plan: Plan, cluster: Cluster, passes: Iterable[Pass]) -> dict[Pass, float]:
     """Milliseconds that take no recording to know: in a ring, the busiest rank waits for the keys of each rank that its rows see, attends
-    to them and adds the results up: out, and in a backward dq. Its host issues all three."""
-    if not plan.method.has_ring or not isinstance(plan.mask, Mask):
+    to them and adds the results up: out, and in a backward dq. Its host issues all three. Of methods of plugins nothing is known."""
+    method, grid, case, compute = plan.method, plan.grid, plan.case, cluster.compute
+    if not method.has_ring or not isinstance(plan.mask, Mask) or not type(method).__module__.startswith(methods.__name__):
         return dict.fromkeys(passes, 0.0)
-    case, grid, gathers, compute = plan.case, plan.grid, plan.method.gathers_queries, cluster.compute
-    cuts, split = _seen(plan.mask, plan.shards, grid.heads, grid.ring, int(gathers)), 1 if gathers else grid.heads
+    cuts = _seen(plan.mask, plan.shards, grid.heads, grid.ring, int(method.gathers_queries))
+    split, slow = 1 if method.gathers_queries else grid.heads, cluster.slowness(_busiest(plan.mask, plan.shards))
     heads, size = case.heads_q // split, BYTES[case.dtype]
     shape = (heads, max(1, case.heads_kv // split), case.head_dim, case.head_dim_v, case.dtype)
     added = [heads * (cut.rows.stop - cut.rows.start) for cut in cuts]
     rows = sum(added) - max(added, default=0)  # of all parts but one
-    host = 3e-3 * compute.host_us * (len(cuts) - 1)
+    host = 3e-3 * compute.host_us * max(0, len(cuts) - 1)
 
-    def milliseconds(backward: bool) -> float:
+    def stream(backward: bool) -> float:
         seconds = memory_s(rows * (case.head_dim * (2 * FP32 + size) if backward else case.head_dim_v * (4 * FP32 + size)), 0, compute)
         for cut in cuts:
             length, keys = cut.rows.stop - cut.rows.start, cut.keys.stop - cut.keys.start
             seconds += attention_s(AttentionCall(backward, cut.area, length, keys, *shape, cut.tiles, "", True, cut.make), compute)
-        return max(1e3 * seconds, host)
+        return 1e3 * slow * seconds
 
-    forward = milliseconds(False)
-    keys, queries = burst.backward_bytes(case, size, FP32) if plan.method.name == burst.Burst.name else (0, 0)
-    backward = 0.0 if queries < keys else milliseconds(True)  # where queries travel, the calls are others
-    return {pass_: {Pass.FWD: forward, Pass.BWD: backward, Pass.BOTH: forward + backward}[pass_] for pass_ in passes}
+    both = [(stream(False), host)]
+    keys, queries = burst.backward_bytes(case, size, FP32) if method.name == burst.Burst.name else (0, 0)
+    both.append((0.0, 0.0) if queries < keys else (stream(True), host))  # where queries travel, the calls are others
+    parts = {Pass.FWD: both[:1], Pass.BWD: both[1:], Pass.BOTH: both}
+    return {pass_: max(sum(part[0] for part in parts[pass_]), sum(part[1] for part in parts[pass_])) for pass_ in passes}
 
 
 @once_for_all_ranks

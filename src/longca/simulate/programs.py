@@ -51,17 +51,18 @@ class Programs:
 
 def record_job(cells: Sequence[Cell], plan: Plan | None = None) -> Programs | Refused:
     """Returns the programs of a job, or why there are none: no kernel is simulated that a run would refuse. Those of the last one are
-    kept, as the sensitivity of the best one needs them again."""
+    kept: the sensitivity replays the best one again."""
     job = cells[0].job
-    if job not in _last:
-        try:
-            programs = Programs.of(plan or plan_job(cells))
-            refuse_calls(programs.plan, distinct_calls(programs.ranks))
-        except Refused as refusal:
-            return refusal
-        _last.clear()
-        _last[job] = programs
-    return _last[job]
+    try:
+        plan = plan or plan_job(cells)
+        known = _last.get(job)
+        if known is None or type(known.plan.method) is not type(plan.method) or known.plan.mask.digest != plan.mask.digest:
+            _last.clear()
+            known = _last[job] = Programs.of(plan)
+        refuse_calls(plan, distinct_calls(known.ranks))
+    except Refused as refusal:
+        return refusal
+    return known
 
 
 def _record(plan: Plan, ranks: Sequence[int]) -> list[RankProgram]:

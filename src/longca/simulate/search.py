@@ -23,6 +23,7 @@ from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.request import Request, jobs_of, plan_job
 from longca.simulate.run import Simulated, simulate_plan, too_large, unsupported
 
+AT_ONCE = 4  # plans that are simulated at the same time: each holds the programs of all ranks
 NEAR = 0.1  # slower than the best by less than this: a method is simulated once, to say by how much
 Show = Callable[[int], None]
 
@@ -32,7 +33,7 @@ class Candidate:
 
     def __init__(self, cells: list[Cell]) -> None:
         self.cells, self.plan = cells, plan_job(cells)
-        self.least = dict[Pass, float]()
+        self.quick = dict[Pass, float]()
         self.recorded: Bound | None = None
 
     @property
@@ -42,6 +43,10 @@ class Candidate:
     @property
     def passes(self) -> list[Pass]:
         return [cell.problem.pass_ for cell in self.cells]
+
+    @property
+    def least(self) -> dict[Pass, float]:
+        return {pass_: self.recorded.ms[pass_] for pass_ in self.passes} if self.recorded else self.quick
 
     @property
     def total(self) -> float:
@@ -60,10 +65,8 @@ class Candidate:
         return self.recorded.is_same_program(other.recorded)
 
     def skipped(self) -> list[Simulated]:
-        return [
-            Simulated(cell, Outcome(status=Status.SKIPPED, reason="others are faster"), None, self.least[cell.problem.pass_])
-            for cell in self.cells
-        ]
+        outcome = Outcome(status=Status.SKIPPED, reason="others are faster")
+        return [Simulated(cell, outcome, None, self.least[cell.problem.pass_]) for cell in self.cells]
 
 
 def search(request: Request, cluster: Cluster, show: Show = lambda number: None) -> Iterator[Simulated]:
@@ -104,7 +107,7 @@ class PackSearch:
         firsts = [own[0] for own in alike]
         for own, least in zip(alike, (map_forked if many else map)(self._quick_bound, firsts), strict=True):
             for candidate in own:
-                candidate.least = least
+                candidate.quick = least
 
     def _quick_bound(self, candidate: Candidate) -> dict[Pass, float]:
         return quick_bound(candidate.plan, self.cluster, candidate.passes)
@@ -114,9 +117,11 @@ class PackSearch:
             waiting = [(candidate.total, number) for number, candidate in enumerate(self.candidates)]
             heapify(waiting)
             while chosen := self._next(waiting, once):
-                for results in map_forked(lambda own: simulate_plan(own.plan, own.cells, self.cluster), chosen):
-                    self.note(results)
-                self.tried += chosen
+                found = map_forked(lambda own: simulate_plan(own.plan, own.cells, self.cluster), chosen)
+                for candidate, results in zip(chosen, found, strict=True):
+                    if self._can_win(candidate.least, once):  # it still can, beside those that were simulated with it
+                        self.note(results)
+                        self.tried.append(candidate)
         for candidate in self.candidates:
             if candidate.cells[0] not in self.done:
                 self.note(candidate.skipped())
@@ -130,28 +135,31 @@ class PackSearch:
                 self.best[pass_] = min(self.best.get(pass_, inf), result.prediction.ms)
         self.show(len(self.done))
 
-    def _can_win(self, candidate: Candidate, room: float) -> bool:
-        return any(candidate.least[pass_] < self.best.get(pass_, inf) * (1 + room) for pass_ in candidate.passes)
+    def _can_win(self, least: dict[Pass, float], nearly: bool = False) -> bool:
+        room = NEAR if nearly else -AS_LONG
+        return any(ms < self.best.get(pass_, inf) * (1 + room) for pass_, ms in least.items())
 
     def _next(self, waiting: list[tuple[float, int]], once: bool) -> list[Candidate]:
-        """The next plans to simulate, one for each core; with `once`, those of methods without a time."""
+        """The next plans to simulate at the same time; with `once`, one of each method without a time. What is found does not depend on how
+        many they are: one that may be ruled out by another one of them is not recorded before."""
         methods = {cell.split.method for cell, result in self.done.items() if cell.split and result.prediction}
         chosen, later = list[Candidate](), list[tuple[float, int]]()
-        while waiting and len(chosen) < cores():
+        while waiting and len(chosen) < min(cores(), AT_ONCE):
             total, number = heappop(waiting)
             candidate = self.candidates[number]
-            known = once and (candidate.method in methods or any(other.method == candidate.method for other in chosen))
-            if candidate.cells[0] in self.done or known or not self._can_win(candidate, NEAR if once else -AS_LONG):
+            if candidate.cells[0] in self.done or (once and candidate.method in methods) or not self._can_win(candidate.least, once):
                 continue
             if candidate.recorded is None:
+                if chosen:
+                    later.append((total, number))
+                    break
                 candidate.recorded = bound_of(candidate.plan, self.cluster)
-                candidate.least = candidate.recorded.ms
                 heappush(waiting, (candidate.total, number))
             elif (twin := next(filter(candidate.is_same, self.tried), None)) is not None:
                 self.note([replace(self.done[other], cell=cell) for other, cell in zip(twin.cells, candidate.cells, strict=True)])
             elif (peak := candidate.recorded.program.peak) > self.cluster.memory_gib * GIB and Pass.FWD not in candidate.passes:
                 self.note([too_large(cell, peak, self.cluster) for cell in candidate.cells])
-            elif any(map(candidate.is_same, chosen)):
+            elif any((once and candidate.method == other.method) or candidate.is_same(other) for other in chosen):
                 later.append((total, number))
             else:
                 chosen.append(candidate)

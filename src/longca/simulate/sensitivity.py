@@ -45,8 +45,9 @@ class Sensitivity:
 
 def sensitivity(contest: Contest, cluster: Cluster) -> Sensitivity:
     """Of the best method and the next ones that take another time, in the packs that take most of the time."""
-    slower = [entry for entry in contest.by_method if contest.longer(entry) > AS_LONG][:RIVALS]
-    rivals = [entry for number, entry in enumerate(slower) if entry.times not in [other.times for other in slower[:number]]]
+    slower = [entry for entry in contest.by_method if contest.longer(entry) > AS_LONG]
+    times = [entry.times if entry.is_simulated else None for entry in slower]
+    rivals = [entry for number, entry in enumerate(slower) if times[number] is None or times[number] not in times[:number]][:RIVALS]
     packs = _longest(contest)
     names = [name for name in CONSTANTS if constant(cluster, CONSTANTS[name][0]) and not (name == "links in a node" and cluster.cores)]
     variants = {(name, factor): _scaled(cluster, name, factor) for name in names for factor in FACTORS}

@@ -60,7 +60,7 @@ class Profile(Shown):
         parts: list[Part] = [Table(self.title, [COLUMNS[place] for place in used], [[row[place] for place in used] for row in figures])]
         parts += dict.fromkeys(f"{one.outcome.status}: {one.outcome.reason}" for one in self.passes if one.outcome.timed is None)
         clocks = dict.fromkeys(one.outcome.timed.at_mhz for one in self.passes if one.outcome.timed and one.outcome.timed.at_mhz)
-        parts += [f"These times are given for an SM clock of {mhz:g} MHz, the times of kernels below are as measured." for mhz in clocks]
+        parts += [f"The times above are for an SM clock of {mhz:g} MHz; those of single kernels are as measured." for mhz in clocks]
         for one in self.passes:
             if one.profiled is not None:
                 parts += ["", _spent_table(one, one.profiled)]

@@ -15,7 +15,7 @@ from longca import masks
 from longca.bench.check.trial_names import OPTIONAL, TRIAL_TOKENS, TrialName, trials_on
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import Planned, drawing, full_title, names_by_pairs
+from longca.bench.plan.cells import Planned, documents_of, full_title, names_by_pairs
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import Step
@@ -70,7 +70,7 @@ class Finding:
 def make_step(name: str, seqlen: int, seed: int, suite: Suite) -> Step:
     """The mask to check on. Short sequences get narrow windows and several documents, or many masks would show the same pairs."""
     pattern, params = masks.find(name), Params()
-    drawn = drawing(suite, pattern, seqlen)
+    drawn = documents_of(suite, pattern, seqlen)
     if pattern.has_documents and seqlen < SHORT and not (suite.documents or suite.distribution or suite.packing):
         drawn = {"packing": "short"}
     if seqlen < SHORT and pattern.group != OWN:

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from longca import lengths, masks
 from longca.bench.plan.cell import Cell, fingerprint, key
 from longca.bench.plan.suite import Number, Suite
-from longca.bench.plan.workload import Step
+from longca.bench.plan.workload import Step, drawing
 from longca.errors import BadInput
 from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask, BlockMask
@@ -83,23 +83,19 @@ def _grid(suite: Suite, kernels: Sequence[str]) -> Iterator[tuple[dict[str, Any]
             yield {"mask": masks.dense_of(suite.source), "seqlen": seqlen, "seed": seeds[0], "params": ()}, suite.dense
         for name in names:
             pattern = masks.find(name)
-            drawn = drawing(suite, pattern, seqlen)
+            drawn = documents_of(suite, pattern, seqlen)
             for params in _choices(suite.params_of(name)):
                 for seed in seeds:
                     yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": params, **drawn}, kernels
 
 
-def drawing(suite: Suite, pattern: Named, seqlen: int) -> dict[str, Any]:
-    """The lengths of a mask's documents that are given, or how they are drawn. `draw` is the default except for masks with their own
-    lengths: the same work has one key."""
+def documents_of(suite: Suite, pattern: Named, seqlen: int) -> dict[str, Any]:
+    """The lengths of a mask's documents that are given, or how they are drawn."""
     if not pattern.has_documents:
         return {}
     if suite.documents:
         return {"documents": tuple(lengths.fit(suite.document_lengths, seqlen))}
-    distribution, packing = suite.distribution or None, suite.packing or None
-    if packing == "draw" and (distribution or pattern.own_lengths is None):
-        packing = None
-    return {"distribution": distribution, "packing": packing}
+    return drawing(pattern, suite.distribution or None, suite.packing or None)
 
 
 def _choices(params: Mapping[str, Number | list[Number]]) -> Iterator[tuple[tuple[str, Number], ...]]:

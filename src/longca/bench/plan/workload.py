@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from longca import masks
 from longca.bench.plan.suite import Seed, Suite, convert, folder, names, read_toml
 from longca.errors import BadInput, LongcaError, unknown
+from longca.masks.by_name import Named
 from longca.masks.expression import Expression, Leaf
 from longca.results.problem import Size
 from longca.results.record import Params
@@ -42,7 +43,7 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def drawing(self) -> dict[str, Any]:
         """The lengths of documents, or how they are drawn; without what is not said."""
-        said = {"documents": self.documents, "distribution": self.distribution, "packing": self.packing}
+        said = {"documents": self.documents} if self.documents else drawing(masks.find(self.mask), self.distribution, self.packing)
         return {name: value for name, value in said.items() if value is not None}
 
     @property
@@ -77,6 +78,13 @@ def _step(line: str, where: str) -> Step:
     except LongcaError as error:  # the mask's message does not name the file
         raise BadInput(f"{where}: {error}") from error
     return step
+
+
+def drawing(pattern: Named, distribution: str | None, packing: str | None) -> dict[str, Any]:
+    """How documents are drawn. `draw` is the default except for masks with their own lengths: the same work has one key."""
+    if packing == "draw" and (distribution or pattern.own_lengths is None):
+        packing = None
+    return {"distribution": distribution, "packing": packing}
 
 
 WINDOWED = {"sliding_window", "sliding_window_causal", "sliding_window_causal_document"}

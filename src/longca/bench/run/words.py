@@ -70,8 +70,8 @@ def about_masks(suite: Suite, planned: Sequence[Planned], steps: Sequence[Step])
         have = f"{plural(len(cut), 'step')} of the workload {'has' if len(cut) == 1 else 'have'}"
         notes = [f"{have} more tokens of documents than its seqlen, and what is beyond is cut off"]
     equal = [f"{note}; each is measured" for note in equal_masks(planned)]
-    if equal:
-        equal[-1] += "; smaller windows (--set w=64) and documents (--packing short) tell them apart, as `longca verify` has them"
+    if equal and not steps:
+        equal[-1] += "; smaller windows, blocks and documents may tell them apart (--set w=64, --set B=64, --packing short)"
     return [f"note: {note}" for note in [*notes, *equal]]
 
 

@@ -10,13 +10,14 @@ function timeLine(record) {
   return `${figureText(inUnit(get(record, "tflops"), unit))} ${unit[0]}, ${numberText(ms)} ms (20th to 80th percentile ${numberText(p20)} to ${numberText(p80)}, ${n} samples${known})`;
 }
 
-// The least time of the device for this work, and what of it was reached.
+// The least time of the device for this work, and the measured time beside it.
 function rooflineLine(record) {
   const [work, tiles, bytes, rate, limit, ms] = ["flops", "tile_flops", "bytes", "gb_s", "limit_ms", "ms_median"].map((name) => get(record, name));
-  if (!bytes) return "only for records of one device";
-  const least = limit ? [`at least ${numberText(limit)} ms, bound by ${get(record, "bound")}${ms ? `; ${shareText(limit / ms)} of it reached` : ""}`] : [];
-  const touched = `${numberText(work / 1e12)} TFLOP, ${numberText(tiles / 1e12)} in the tiles that the mask touches`;
-  return [...least, touched, `${numberText(bytes / 1e9)} GB${rate ? ` at ${figureText(rate)} GB/s` : ""}`].join("; ");
+  if (!bytes) return get(record, "ranks") > 1 ? "only for records of one device" : "not known: the journal lacks the mask";
+  const parts = [`${numberText(work / 1e12)} TFLOP${tiles ? `, ${numberText(tiles / 1e12)} in the tiles that the mask touches` : ""}`];
+  parts.push(`${numberText(bytes / 1e9)} GB${rate ? ` at ${figureText(rate)} GB/s` : ""}`);
+  if (limit) parts.unshift(`at least ${numberText(limit)} ms, bound by ${get(record, "bound")}${ms ? `; measured: ${(ms / limit).toFixed(2)}x` : ""}`);
+  return parts.join("; ");
 }
 
 function errorLine(record) {
