@@ -10,6 +10,7 @@ from math import inf
 from msgspec.structs import replace as changed
 
 from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import mask_of
 from longca.errors import Refused
 from longca.parallel.methods.burst import Burst
 from longca.results.grouping import grouped
@@ -77,11 +78,13 @@ def search(request: Request, cluster: Cluster, show: Show = lambda number: None)
     packs: dict[Cell, list[list[Cell]]] = {}
     for cells in jobs_of(request.cells()):
         packs.setdefault(changed(cells[0].job, split=None), []).append(cells)
-    results = list[Simulated]()
-    for found in map_forked(lambda jobs: search_pack(jobs, cluster, show), list(packs.values())):
-        results += found
-        show(len(results))
-    yield from complete(results, cluster, request)
+    # those with the most work first, so that no core is left with one at the end
+    order = sorted(packs, key=lambda cell: -mask_of(cell.problem).area)
+    done = dict[Cell, list[Simulated]]()
+    for cell, found in zip(order, map_forked(lambda cell: search_pack(packs[cell], cluster, show), order), strict=True):
+        done[cell] = found
+        show(sum(map(len, done.values())))
+    yield from complete([result for cell in packs for result in done[cell]], cluster, request)
 
 
 def search_pack(jobs: Sequence[list[Cell]], cluster: Cluster, show: Show = lambda number: None) -> list[Simulated]:
