@@ -131,6 +131,7 @@ def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
         "3 samples",
         "±1.0 %",
         "out 1.00e-4 of 3.00e-4 (33 %)",
+        "roofline\nnot known: the journal lacks the mask",
         "1980 MHz, 600 W",
         "target=0.02",
         "driver 580.1",
