@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import longca
 from longca import masks
 from longca.kernels.base import Case
 from longca.parallel import registry
+from longca.parallel.methods.ring_p2p import RingP2P
 from longca.results.problem import Pass
 from longca.simulate.bounds import bound_of, quick_bound
 from longca.simulate.cluster import find
@@ -46,3 +49,18 @@ def test_the_best_of_a_search_is_the_best_of_all() -> None:
     for row in longca.simulate(**common).rows:
         known = times.get((row["method"], row["grid"], row["options"]))
         assert known == row["ms"] if known is not None else row["ms"] >= min(times.values())
+
+
+def test_nothing_is_known_of_the_rings_of_plugins() -> None:
+    class Own(RingP2P):
+        """A method of a user: what it computes in a step is its own."""
+
+    plan = registry.plan("ring_p2p", masks.build("causal", 8192), Case(8192, 8192, 8, 8, 64, 64, "bf16", "cuda"), 8, kernel="fa4")
+    assert quick_bound(plan, CLUSTER, PASSES)[Pass.FWD] > 0
+    assert not any(quick_bound(replace(plan, method=Own()), CLUSTER, PASSES).values())
+
+
+def test_ranks_may_be_faster_than_usual() -> None:
+    fast = structs.replace(CLUSTER, slow={"0-7": 0.4})
+    plan = registry.plan("ring_p2p", masks.build("full", 65536), Case(65536, 65536, 64, 8, 128, 128, "bf16", "cuda"), 8, kernel="fa4")
+    assert 0 < quick_bound(plan, fast, PASSES)[Pass.FWD] <= predict(Programs.of(plan), fast, Pass.FWD).ms

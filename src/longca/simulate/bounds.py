@@ -42,11 +42,18 @@ def _alike(left: RankProgram, right: RankProgram) -> bool:
     return left.rank == right.rank and left.forward == right.forward and left.backward == right.backward
 
 
+def looks(plan: Plan) -> tuple[object, ...]:
+    """What `quick_bound` depends on beside the case and the mask: plans that differ in other things have the same."""
+    method, grid = plan.method, plan.grid
+    own = type(method).__module__.startswith(methods.__name__)
+    return own and method.has_ring, method.gathers_queries, method.name == burst.Burst.name, id(plan.shards), grid.heads, grid.ring
+
+
 def quick_bound(plan: Plan, cluster: Cluster, passes: Iterable[Pass]) -> dict[Pass, float]:
     """Milliseconds that take no recording to know: in a ring, the busiest rank waits for the keys of each rank that its rows see, attends
     to them and adds the results up: out, and in a backward dq. Its host issues all three. Of methods of plugins nothing is known."""
     method, grid, case, compute = plan.method, plan.grid, plan.case, cluster.compute
-    if not method.has_ring or not isinstance(plan.mask, Mask) or not type(method).__module__.startswith(methods.__name__):
+    if not looks(plan)[0] or not isinstance(plan.mask, Mask):
         return dict.fromkeys(passes, 0.0)
     cuts = _seen(plan.mask, plan.shards, grid.heads, grid.ring, int(method.gathers_queries))
     split, slow = 1 if method.gathers_queries else grid.heads, cluster.slowness(_busiest(plan.mask, plan.shards))

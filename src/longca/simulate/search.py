@@ -12,12 +12,11 @@ from msgspec.structs import replace as changed
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
 from longca.errors import Refused
-from longca.parallel.methods.burst import Burst
 from longca.results.grouping import grouped
 from longca.results.metrics import GIB
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Status
-from longca.simulate.bounds import Bound, bound_of, quick_bound
+from longca.simulate.bounds import Bound, bound_of, looks, quick_bound
 from longca.simulate.cluster import Cluster
 from longca.simulate.contest import AS_LONG, contests
 from longca.simulate.forked import MANY_RANKS, cores, map_forked
@@ -52,12 +51,6 @@ class Candidate:
     @property
     def total(self) -> float:
         return sum(self.least[pass_] for pass_ in self.passes)
-
-    @property
-    def looks(self) -> tuple[object, ...]:
-        """What its first bound depends on: settings that differ in other things have the same."""
-        grid, method = self.plan.grid, self.plan.method
-        return id(self.plan.shards), grid.heads, grid.ring, method.has_ring, method.gathers_queries, method.name == Burst.name, *self.passes
 
     def is_same(self, other: Candidate) -> bool:
         """Whether both do the same."""
@@ -105,7 +98,7 @@ class PackSearch:
                 self.candidates.append(Candidate(cells))
             except Refused as refusal:
                 self.note(unsupported(cells, refusal))
-        alike = list(grouped(self.candidates, lambda candidate: candidate.looks).values())
+        alike = list(grouped(self.candidates, lambda candidate: (looks(candidate.plan), *candidate.passes)).values())
         many = any(candidate.plan.ranks >= MANY_RANKS for candidate in self.candidates)
         firsts = [own[0] for own in alike]
         for own, least in zip(alike, (map_forked if many else map)(self._quick_bound, firsts), strict=True):
