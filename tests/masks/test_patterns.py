@@ -95,7 +95,7 @@ def test_own_lengths_are_cut_where_the_sequence_ends(data: st.DataObject, seqlen
         ("variable_block", 8, {"avg": 2.5}, "variable_block: avg must be a whole number of 1 or more, not 2.5."),
         ("causal_document", 8, {"documents": [4, 3]}, "the documents hold 7 tokens, fewer than the sequence length 8; give more of them."),
         ("causal_document", 8, {"documents": [8, 0]}, "document lengths must be 1 or more, not 0."),
-        ("causal_document", 8, {"packing": "tetris"}, "unknown packing 'tetris'; known are: draw, mixed, chunked."),
+        ("causal_document", 8, {"packing": "tetris"}, "unknown packing 'tetris'; known are: draw, mixed, chunked, short."),
         ("causal_document", 8, {"distribution": "pill"}, "unknown length distribution 'pill'; did you mean 'pile'?"),
         (
             "causal_document",
