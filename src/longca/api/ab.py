@@ -14,6 +14,7 @@ from longca.api import sides
 from longca.api.compare import parse_threshold
 from longca.api.request import refuse_no_seconds
 from longca.api.takes import takes
+from longca.bench.one_device.ahead import number_of_compilers
 from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.turns import CLOCKS, Contest, Rounds, take_rounds
 from longca.bench.plan.request import LocalRequest, Texts
@@ -68,7 +69,8 @@ def ab(request: ABRequest) -> AB:
         def is_decided(rounds: Rounds) -> bool:
             return decide(ratio_of_rounds(rounds.times), threshold) is not Verdict.UNCLEAR
 
-        take_rounds(contests, (compared[0].workers, compared[1].workers), request.seconds, LOOKS, is_decided, show)
+        ahead = device == "cuda" and not own and number_of_compilers() > 0  # on a small host new workers would slow down those that measure
+        take_rounds(contests, (compared[0].workers, compared[1].workers), request.seconds, LOOKS, is_decided, show, ahead)
     show("")
     pairs = [
         Pair(contest.problems[pass_], threshold, rounds.times, rounds.failed)

@@ -20,9 +20,11 @@ class Side:
 
     def __init__(self, name: str, log: list[str], answer: Callable[[int, Pass, bool], Outcome]) -> None:
         self.name, self.log, self.answer, self.made, self.turn = name, log, answer, 0, -1
+        self.closed, self.made_after = 0, list[int]()  # the number of turns before each call
 
     def __call__(self) -> Any:
         self.made, self.turn = self.made + 1, -1
+        self.made_after.append(len(self.log))
         return self
 
     def attempt(self, job: Job) -> Any:
@@ -30,7 +32,8 @@ class Side:
         self.log.append(self.name)
         return [(pass_, self.answer(self.turn, pass_, job.cell.grad)) for pass_ in job.passes]
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed += 1
 
 
 def timed(ms: float) -> Outcome:
@@ -70,6 +73,15 @@ def test_times_of_two_clocks_are_compared_as_measured() -> None:
     one, other = (lambda *_, timed=timed: Outcome(status=Status.OK, timed=timed) for timed in (at_reference, as_measured))
     run(played, one, other, lambda rounds: True)
     assert played.rounds[Pass.FWD].times[0][0] == pytest.approx((2.0, 2.0))
+
+
+def test_the_workers_of_a_round_start_in_the_one_before_and_all_are_closed() -> None:
+    log: list[str] = []
+    one, other = (Side(name, log, lambda *_: timed(1.0)) for name in "AB")
+    take_rounds([contest(Pass.FWD)], (one, other), 1e3, (2, 3), lambda rounds: False, lambda text: None, ahead=True)
+    assert one.made == other.made == one.closed == other.closed == 4
+    turns = len(log) // 3  # of a round
+    assert one.made_after == other.made_after == [0, 0, turns, 2 * turns]
 
 
 def test_a_decided_pass_is_timed_no_longer() -> None:

@@ -37,7 +37,7 @@ class Compilers:
         self._busy: dict[Child, tuple[Job, float]] = {}
         self._quick = set[tuple[str, str]]()  # kernels and masks that need no compiling at other lengths
         self._lengths = dict[tuple[str, str], int]()  # the first one of each
-        self._children = [start() for _ in range(number)] if self._left else []
+        self._children = [start() for _ in range(min(number, len(self._left) - 1))]  # the worker begins the first job itself
         self._stopped = False
 
     def reached(self, job: Job) -> None:

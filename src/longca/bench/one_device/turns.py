@@ -7,7 +7,8 @@ to end. So turns are taken in rounds, each with new processes, and a round count
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -90,19 +91,36 @@ def take_rounds(
     looks: Sequence[int],
     is_decided: Callable[[Rounds], bool],
     show: Callable[[str], None],
+    ahead: bool = False,
 ) -> None:
     """Takes rounds, each with new workers, until the seconds are over, or until all passes are decided at one of the `looks`, which are
-    numbers of rounds."""
+    numbers of rounds. With `ahead`, the workers of a round start during the round before it."""
     start = time.monotonic()
-    for number in range(1, looks[-1] + 1):
-        began, left = time.monotonic(), [contest for contest in contests if contest.left]
-        with closing(sides[0]()) as a, closing(sides[1]()) as b:
+    with closing(_new_workers(sides, ahead)) as new_workers:
+        for number in range(1, looks[-1] + 1):
+            began, left = time.monotonic(), [contest for contest in contests if contest.left]
+            workers = next(new_workers)
             for place, contest in enumerate(left, 1):
                 show(f"round {number}, mask {place} of {len(left)}")
-                contest.take_round((a, b), number % 2)
-        for contest in contests:
-            for pass_ in contest.left if number in looks else ():
-                if is_decided(contest.rounds[pass_]):
-                    contest.close(pass_)
-        if not any(contest.left for contest in contests) or 2 * time.monotonic() - began > start + seconds:
-            return
+                contest.take_round(workers, number % 2)
+            for contest in contests:
+                for pass_ in contest.left if number in looks else ():
+                    if is_decided(contest.rounds[pass_]):
+                        contest.close(pass_)
+            if not any(contest.left for contest in contests) or 2 * time.monotonic() - began > start + seconds:
+                return
+
+
+def _new_workers(sides: tuple[Made, Made], ahead: bool) -> Generator[tuple[Workers, Workers], None, None]:
+    """New workers of both sides, closed when the next ones are asked for."""
+    started = deque[tuple[Workers, Workers]]()
+    try:
+        while True:
+            while len(started) < 1 + ahead:
+                started.append((sides[0](), sides[1]()))
+            yield started[0]
+            for workers in started.popleft():
+                workers.close()
+    finally:
+        for workers in (each for pair in started for each in pair):
+            workers.close()
