@@ -32,6 +32,7 @@ class Alone(Group):
         self.comm = NullComm(planner.rank, planner.ranks, planner.device)
         self.planner, self.device = planner, self.comm.device
         self._side = torch.cuda.Stream() if planner.device == "cuda" else None
+        self.is_open = True
 
     def agree(self, facts: Mapping[str, str]) -> None:
         """There is nobody to ask."""

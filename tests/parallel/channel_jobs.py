@@ -18,8 +18,9 @@ def other_channels_go_on(comm: TorchComm) -> float:
         # NCCL connects two ranks when both post their first message, and a host waits for that
         channel.exchange([(1 - comm.rank, first)], [(1 - comm.rank, second)]).wait()
     if comm.rank == 0:
+        sent = first + 5  # the first launch of a kernel loads it, which waits for the device, so also for what comes
         coming = keys.exchange([], [(1, second)])
-        gradients.exchange([(1, first + 5)], []).wait()
+        gradients.exchange([(1, sent)], []).wait()
         coming.wait()
     if comm.rank == 1:
         gradients.exchange([], [(0, first)]).wait()
