@@ -20,6 +20,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+from device_tables import TABLES as DEVICE
 from journal_tables import TABLES as JOURNALS
 from measured_tables import TABLES as MEASURED
 from measured_tables import at_least, figure, joined, marked
@@ -253,6 +254,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
     | RANKS
     | SHARED
     | JOURNALS
+    | DEVICE
 )
 
 if __name__ == "__main__":

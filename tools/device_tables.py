@@ -1,0 +1,43 @@
+"""Tables of what was counted and timed inside single calls on the H200: counters of `ncu`, and how long a new mask keeps a step waiting."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from measured_tables import ROOT
+
+from longca.results.tables import markdown_table
+
+STALLS = {"long_scoreboard": "memory", "barrier": "barriers", "wait": "fixed latency", "gmma": "wgmma"}
+Row = dict[str, Any]
+
+
+def _rows(name: str) -> list[Row]:
+    return [json.loads(line) for line in (ROOT / "results/h200" / name).read_text().splitlines()]
+
+
+def counters() -> str:
+    """The longest GPU kernel of each call, and what the others of the call take."""
+    titles = ["mask", "pass", "kernel", "of the limit", "ms", "tensor cores", "DRAM", *STALLS.values(), "SMs busy", "other GPU kernels"]
+    return markdown_table(titles, [_counted(row) for row in _rows("counters.jsonl")])
+
+
+def _counted(row: Row) -> list[str]:
+    longest, *others = sorted(row["kernels"], key=lambda kernel: -kernel["ns"])
+    whole = sum(kernel["ns"] for kernel in row["kernels"])
+    waits = [f"{longest[f'stall_{reason}'] / longest['latency']:.0%}" for reason in STALLS]
+    used = [f"{longest[unit]:.0f}%" for unit in ("tensor", "DRAM")]
+    rest = [f"{kernel['ns'] / whole:.0%}, DRAM {kernel['DRAM']:.0f}%" for kernel in others]
+    lead = [row["mask"], row["pass"], f"`{row['kernel']}`", f"{row['share_of_limit']:.2f}", f"{row['ms']:.3g}"]
+    return [*lead, *used, *waits, f"{longest['active_avg'] / longest['cycles']:.0%}", "; ".join(rest)]
+
+
+def new_mask() -> str:
+    """Milliseconds by method: in a data loader, a step ahead, and before the first kernel."""
+    columns = {"plan_ms": "planned by a data loader", "prepare_ms": "prepared a step ahead", "first_kernel_ms": "until the first kernel begins"}
+    rows = [row for row in _rows("new_mask.jsonl") if "refused" not in row]
+    return markdown_table(["ms", *columns.values()], [[row["method"], *(f"{row[name]:.1f}" for name in columns)] for row in rows])
+
+
+TABLES = {"counters": counters, "new-mask": new_mask}
