@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,6 +35,7 @@ from probe_models import (
 
 OUT = Path("results/probe/stacks.jsonl")
 RANKS = 2
+PLACE = re.compile(r" \(/[^)]*\)")  # of a package on this machine
 PACKAGES = {
     "torch": "torch",
     "longca": "transformers",
@@ -179,7 +181,7 @@ def probe(stack: str, mask: str, device: str) -> list[dict[str, Any]]:
     try:
         probed = longca.probe(f"{__file__}:{stack}", mask, SEQLEN, layers=LAYERS, ranks=RANKS, vocab=VOCAB, **settings)
     except LongcaError as error:
-        return [row | {"verdict": "not probed", "text": str(error)}]
+        return [row | {"verdict": "not probed", "text": PLACE.sub("", str(error))}]
     if probed.ok:
         return [row | {"ranks": result.ranks, "verdict": "honoured", "text": ""} for result in probed.results]
     return [row | {"ranks": found["ranks"], "verdict": found["finding"], "text": found["text"]} for found in probed.rows]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from longca.code_version import INSTALLED
 from longca.errors import BadInput, LongcaError
 from longca.masks import Mask
 from longca.plugins import import_file
@@ -103,7 +104,7 @@ def told() -> Iterator[None]:
 def _place(error: BaseException) -> str:
     """The last frames that are neither LongCA's nor an installed package's; the very last one where there are none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(PACKAGE)]
-    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
+    own = [frame for frame in frames if not INSTALLED & set(Path(frame.filename).parts) and not frame.filename.startswith("<")]
     named = [f"{Path(frame.filename).name} line {frame.lineno} in {frame.name}" for frame in (own or frames)[-MOST_FRAMES:]]
     return ", ".join(named) or "no frame of it is known"
 
