@@ -1,7 +1,10 @@
 """`longca probe` and `longca.probe`: real gloo ranks, models of transformers, and bad input."""
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ import torch
 import longca
 from longca import masks
 from longca.cli import main
+from longca.probe.probe import read_on_rank
 
 MODELS = Path(__file__).with_name("rank_models.py")
 SETTINGS = dict(mask="causal_document", seqlen=96, documents=[29, 6, 11, 31, 19], vocab=24, probes=24)
@@ -101,6 +105,74 @@ def test_bad_input_is_one_sentence(settings, sentence):
     with pytest.raises(longca.LongcaError, match=sentence) as raised:
         longca.probe(**SETTINGS | settings)
     assert "\n" not in str(raised.value)
+
+
+class StandIn:
+    """Takes the place of a Pool: all ranks are this process, and have all rows."""
+
+    started: ClassVar[list[tuple[object, ...]]] = []
+
+    def __init__(self, ranks, backend="gloo", sharing=None):
+        self.ranks = ranks
+        self.started.append((ranks, backend, sharing and sharing.ranks))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, job, args, deadline):
+        return [read_on_rank(SimpleNamespace(device=torch.device("cpu")), **args) for _ in range(self.ranks)]
+
+
+@pytest.fixture
+def one_gpu(monkeypatch):
+    monkeypatch.setattr("longca.devices.gpus", lambda: [{"name": "a GPU"}])
+    monkeypatch.setattr(sys.modules[read_on_rank.__module__], "Pool", StandIn)  # longca.probe is also a function
+    StandIn.started.clear()
+
+
+def whole_model():
+    return causal_model
+
+
+ON_GPUS = dict(model=f"{Path(__file__)}:whole_model", mask="causal", seqlen=32, vocab=24, probes=8, device="cuda")
+
+
+def test_nccl_ranks_share_a_gpu_and_one_rank_has_it_alone(one_gpu) -> None:
+    assert longca.probe(**ON_GPUS, ranks=2, ranks_per_gpu=2).ok
+    assert StandIn.started == [(1, "nccl", None), (2, "nccl", 2)]
+
+
+def test_ranks_are_gloo_ranks_unless_a_device_is_given(one_gpu) -> None:
+    assert longca.probe(**ON_GPUS | dict(device="cpu"), ranks=2).ok
+    assert StandIn.started == [(1, "gloo", None), (2, "gloo", None)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (dict(ranks=3), "^3 ranks need 3 GPUs, and this machine has 1; use --ranks-per-gpu 3 or fewer ranks.$"),
+        (dict(ranks=3, ranks_per_gpu=2), "^3 ranks need 2 GPUs"),
+        (dict(ranks_per_gpu=0), "shared by 1 to 16 ranks, not 0"),
+        (dict(ranks=2, ranks_per_gpu=2, device="cpu"), "use --device cuda with --ranks-per-gpu"),
+        (dict(device="tpu"), "tpu"),
+        (dict(model="hf:qwen3"), "hf: models run on the CPU"),
+        (dict(model=torch.nn.Identity()), "a function or module where it is"),
+    ],
+)
+def test_devices_that_cannot_be_used(one_gpu, settings, sentence) -> None:
+    with pytest.raises(longca.LongcaError, match=sentence) as raised:
+        longca.probe(**ON_GPUS | settings)
+    assert "\n" not in str(raised.value)
+    assert not StandIn.started
+
+
+def test_without_a_gpu_a_sentence_says_so(monkeypatch) -> None:
+    monkeypatch.setattr("longca.devices.gpus", list)
+    with pytest.raises(longca.LongcaError, match=r"^no GPU was found .* use --device cpu\.$"):
+        longca.probe(**ON_GPUS)
 
 
 def test_documents_are_short_enough_for_a_probe_unless_they_are_given() -> None:

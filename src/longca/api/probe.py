@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from longca import devices
 from longca.api.files import refuse_no_png, write_file
 from longca.api.masks import build_mask, given_mask
 from longca.api.takes import takes
@@ -19,9 +20,10 @@ from longca.masks import Mask, own_params
 from longca.probe.probe import Probed, probe_model, probe_ranks
 from longca.probe.words import sentences, table_rows
 from longca.results.shown import Part, Shown
-from longca.text import parse_size
+from longca.text import parse_size, plural
 
 SEQLEN, DOCUMENTS = 192, 6
+MOST_RANKS = 16  # that share a GPU
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class ProbeRequest(MaskSettings):
     seqlen: int | str | None = None  # 192, or the length of a Mask
     _: KW_ONLY
     layers: int = 1  # how often the model applies the mask
-    ranks: int = 1  # for "FILE.py:function": also on this many gloo ranks
+    ranks: int = 1  # for "FILE.py:function": also on this many ranks
+    device: str = "cpu"  # gloo ranks on CPUs; or "cuda", NCCL ranks on GPUs
+    ranks_per_gpu: int = 1  # NCCL ranks that share a GPU
     vocab: int = 64  # ids are smaller than this
     probes: int = 48  # tokens to change
     seed: int = 0
@@ -70,8 +74,8 @@ def probe(request: ProbeRequest) -> ProbedModel:
 
     A model is a function of the ids of the whole sequence [S] that returns outputs [S, C]; on several ranks it returns `(outputs, tokens)`,
     this rank's rows and which tokens they are, and with a loss `(outputs, tokens, loss)`. "FILE.py:function" names a function without
-    arguments that makes the model; `ranks=4` probes it on one rank and on four. "hf:qwen3:eager" is a tiny model of
-    transformers on a packed batch.
+    arguments that makes the model; `ranks=4` probes it on one rank and on four, which are NCCL ranks with `device="cuda"`.
+    "hf:qwen3:eager" is a tiny model of transformers on a packed batch.
 
     >>> longca.probe(model, "causal_document", 192).ok
     """
@@ -79,6 +83,7 @@ def probe(request: ProbeRequest) -> ProbedModel:
         refuse_no_png(request.png)
     if request.layers < 1 or request.ranks < 1:
         raise BadInput(f"layers and ranks must be at least 1, not {request.layers} and {request.ranks}.")
+    _refuse_device(request)
     masks = _masks(request)
     results = _results(request, masks)
     if request.png is None:
@@ -88,12 +93,30 @@ def probe(request: ProbeRequest) -> ProbedModel:
     return ProbedModel(results, masks[0].seqlen_q, write_file(request.png, lambda path: write_picture(results, path)))
 
 
+def _refuse_device(request: ProbeRequest) -> None:
+    """Refuses GPUs that this machine does not have, and a device for a model that no rank makes."""
+    device, per_gpu = devices.require(request.device), request.ranks_per_gpu
+    if not 1 <= per_gpu <= MOST_RANKS:
+        raise BadInput(f"a GPU is shared by 1 to {MOST_RANKS} ranks, not {per_gpu}.")
+    if device == "cpu" and per_gpu > 1:
+        raise BadInput("ranks share a GPU only on GPUs; use --device cuda with --ranks-per-gpu.")
+    if device == "cpu":
+        return
+    if not isinstance(request.model, str) or request.model.startswith("hf:"):
+        raise BadInput('a device is for the ranks of "FILE.py:function"; hf: models run on the CPU, and a function or module where it is.')
+    gpus = len(devices.gpus())
+    if request.ranks > per_gpu * gpus:
+        needed, share = plural(-(-request.ranks // per_gpu), "GPU"), -(-request.ranks // gpus)
+        raise BadInput(f"{request.ranks} ranks need {needed}, and this machine has {gpus}; use --ranks-per-gpu {share} or fewer ranks.")
+
+
 def _results(request: ProbeRequest, masks: Sequence[Mask]) -> tuple[Probed, ...]:
     model, settings = request.model, (request.vocab, request.probes, request.seed)
     if isinstance(model, str) and model.startswith("hf:"):
         model = _tiny_model(model, masks, request.vocab)
     if isinstance(model, str):
-        return tuple(probe_ranks(model, masks, [1] if request.ranks == 1 else [1, request.ranks], *settings))
+        ranks = [1] if request.ranks == 1 else [1, request.ranks]
+        return tuple(probe_ranks(model, masks, ranks, *settings, request.device, request.ranks_per_gpu))
     if not callable(model):
         raise BadInput(f'the model must be a function of ids, a module or "FILE.py:function", not {type(model).__name__}.')
     if request.ranks > 1:

@@ -10,6 +10,7 @@ from longca.cli._tables import show
 HELP = "find out whether a model honours its mask, on one rank and on several"
 EXAMPLES = (
     "longca probe train.py:make_model --mask causal_document --layers 2 --ranks 4 --png probe.png",
+    "longca probe train.py:make_model --mask causal_document --ranks 2 --device cuda --ranks-per-gpu 2",
     "longca probe hf:qwen3 --mask causal_document            # a tiny model of transformers with a packed batch",
     "longca probe hf:qwen3:eager --mask causal_document      # with another attn_implementation",
 )
@@ -27,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--layers", type=int, default=1, metavar="N", help="how often the model applies the mask (default 1)")
     parser.add_argument("--seqlen", metavar="S", help="tokens (default 192)")
-    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="probe on one rank and on N gloo ranks (default 1)")
+    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="probe on one rank and on N ranks (default 1)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu: gloo ranks (default); cuda: NCCL ranks")
+    parser.add_argument("--ranks-per-gpu", type=int, default=1, metavar="N", help="let N NCCL ranks share each GPU (default 1)")
     parser.add_argument("--vocab", type=int, default=64, metavar="N", help="ids are smaller than this (default 64)")
     parser.add_argument("--probes", type=int, default=48, metavar="N", help="how many tokens to change (default 48)")
     parser.add_argument("--png", metavar="FILE", help="draw what is allowed, what is seen, and the difference")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from longca.code_version import INSTALLED
 from longca.errors import BadInput, LongcaError
 from longca.masks import Mask
 from longca.plugins import import_file
@@ -21,6 +22,7 @@ from longca.probe.findings import Finding
 from longca.probe.reading import Floats, Model, Reading, join, read
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
+from longca.processes.shared_gpu import share_gpus
 from longca.text import plural, short
 
 LONGEST = 2048  # tokens: every pair of them is looked at
@@ -41,7 +43,9 @@ class Probed:
     documents: int = 0  # of the mask
 
 
-def probe_ranks(factory: str, masks: Sequence[Mask], ranks: Sequence[int], vocab: int, probes: int, seed: int) -> list[Probed]:
+def probe_ranks(
+    factory: str, masks: Sequence[Mask], ranks: Sequence[int], vocab: int, probes: int, seed: int, device: str = "cpu", per_gpu: int = 1
+) -> list[Probed]:
     """Probes the model that "FILE.py:function" or "module:function" makes, in a pool of ranks of its own for each number of ranks."""
     _refuse(masks, vocab, probes)
     _parts(factory)
@@ -50,7 +54,7 @@ def probe_ranks(factory: str, masks: Sequence[Mask], ranks: Sequence[int], vocab
         owner = np.arange(masks[0].seqlen_q) * count // masks[0].seqlen_q
         args = question(masks, owner, vocab, probes, seed)
         try:
-            with Pool(count) as pool:
+            with Pool(count, "nccl" if device == "cuda" else "gloo", sharing=share_gpus(min(count, per_gpu))) as pool:
                 answers = pool.run("longca.probe.probe:read_on_rank", {"factory": factory, **args}, JOB_S)
         except RankFailed as failure:
             if failure.kind != "error":
@@ -83,7 +87,7 @@ def probe_model(model: Model, masks: Sequence[Mask], vocab: int, probes: int, se
 def read_on_rank(comm: Any, factory: str, ids: list[int], probes: list[int], rows: list[int], vocab: int) -> dict[str, Any]:
     """The job of a rank in a pool."""
     with told():
-        return read(made(factory), torch.tensor(ids), probes, rows, vocab).plain()
+        return read(made(factory), torch.tensor(ids, device=comm.device), probes, rows, vocab).plain()
 
 
 @contextmanager
@@ -100,7 +104,7 @@ def told() -> Iterator[None]:
 def _place(error: BaseException) -> str:
     """The last frames that are neither LongCA's nor an installed package's; the very last one where there are none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(PACKAGE)]
-    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
+    own = [frame for frame in frames if not INSTALLED & set(Path(frame.filename).parts) and not frame.filename.startswith("<")]
     named = [f"{Path(frame.filename).name} line {frame.lineno} in {frame.name}" for frame in (own or frames)[-MOST_FRAMES:]]
     return ", ".join(named) or "no frame of it is known"
 

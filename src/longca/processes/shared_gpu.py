@@ -26,6 +26,7 @@ VARIABLE = "LONGCA_NCCL"  # the path of an NCCL library
 SONAME = "libnccl.so.2"
 INSTALL = f"install it with `pip install -U 'nvidia-nccl-cu13>=2.30'` (beside any torch), or set {VARIABLE} to the path of a {SONAME}"
 MPS = "nvidia-cuda-mps-control"
+CTAS, MOST_PER_GPU = 2, 8  # of NCCL; with more ranks on a GPU their transfers would take all multiprocessors of a share
 BUFFER_BYTES = 1 << 20  # of a connection; with NCCL's default 8 ranks of 12 masks took 139 GiB
 MPS_START_S, MPS_END_S = 30.0, 10.0
 READY = b"longca-ready"  # a word that no message of the daemon has
@@ -86,6 +87,17 @@ def _file_version(path: Path) -> tuple[int, ...]:
 
 def _words(version: tuple[int, ...]) -> str:
     return f"NCCL {'.'.join(map(str, version))}" if version else "no NCCL library"
+
+
+def share_gpus(per_gpu: int, nodes: int = 1) -> Sharing | None:
+    """Returns how ranks share GPUs on this machine; None where each has its own. NCCL_MAX_CTAS may say how much of a share its transfers
+    take."""
+    if per_gpu == nodes == 1:
+        return None
+    if per_gpu == 1:
+        return Sharing(nodes=nodes)
+    ctas = int(os.environ.get("NCCL_MAX_CTAS", CTAS if per_gpu <= MOST_PER_GPU else 1))
+    return Sharing(ranks=per_gpu, mps=has_mps(), ctas=ctas, nodes=nodes)
 
 
 def is_shared() -> bool:

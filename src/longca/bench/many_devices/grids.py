@@ -20,7 +20,6 @@ from longca.processes import shared_gpu
 from longca.results.problem import Sharing
 from longca.text import parse_heads, parse_list, plural
 
-CTAS, MOST_PER_GPU = 2, 8  # of NCCL; with more ranks on a GPU their transfers would take all multiprocessors of a share
 RANKS = 2  # on a machine without GPUs, where nobody says how many
 RANKS_PER_CORE = 16  # each takes 2 to 4 s of a core to import torch, and some 0.4 GiB: with more, ranks are not there in time
 
@@ -42,7 +41,7 @@ def ranks_of(suite: Suite, device: str) -> int:
 
 
 def sharing_of(suite: Suite, device: str) -> Sharing | None:
-    """How ranks share GPUs; None where each has its own. NCCL_MAX_CTAS may say how much of a share its transfers take."""
+    """How ranks share GPUs; None where each has its own."""
     per_gpu, nodes = suite.ranks_per_gpu, suite.pretend_nodes
     if per_gpu == nodes == 1:
         return None
@@ -50,8 +49,7 @@ def sharing_of(suite: Suite, device: str) -> Sharing | None:
         raise BadInput("--ranks-per-gpu and --pretend-nodes are for GPUs; on CPUs ranks share the machine anyway.")
     if nodes > 1 and ranks_of(suite, device) % nodes:
         raise BadInput(f"{ranks_of(suite, device)} ranks cannot be {nodes} nodes of as many ranks each.")
-    ctas = int(os.environ.get("NCCL_MAX_CTAS", CTAS if per_gpu <= MOST_PER_GPU else 1))
-    return Sharing(ranks=per_gpu, mps=shared_gpu.has_mps(), ctas=ctas, nodes=nodes) if per_gpu > 1 else Sharing(nodes=nodes)
+    return shared_gpu.share_gpus(per_gpu, nodes)
 
 
 def ranks_per_node(suite: Suite, ranks: int) -> int:
