@@ -24,8 +24,8 @@ from measured_tables import TABLES as MEASURED
 from measured_tables import at_least, figure, joined, marked
 from numerics_tables import TABLES as NUMERICS
 from ranks_tables import TABLES as RANKS
-from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
-from seeds_and_shapes import rankings_of_all_seeds
+from shape_tables import TABLES as SHAPES
+from shape_tables import rankings_of_all_seeds
 from shared_tables import TABLES as SHARED
 from sparse_cp_tables import TABLES as SPARSE_CP
 
@@ -243,7 +243,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "explain": explained,
     }
     | MEASURED
-    | SEEDS_AND_SHAPES
+    | SHAPES
     | NUMERICS
     | SPARSE_CP
     | RANKS
