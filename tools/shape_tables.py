@@ -12,7 +12,7 @@ from longca.results.naming import Contest, Row
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking
 from longca.results.record import Record
-from longca.results.tables import format_figure, markdown_table
+from longca.results.tables import markdown_table
 from longca.text import format_dims, format_heads, format_size
 
 SEEDS, SHAPES, PAPER = "h200/seeds", "h200/model-shapes", "h200/paper-kernel"
@@ -28,14 +28,17 @@ Place = tuple[str, Pass, int]  # mask, pass and length
 
 def fastest() -> str:
     """The fastest kernels per mask, pass and length: of masks with documents over all seeds, since one seed is not typical."""
-    over_seeds = dict(rankings_of_all_seeds())
-    rankings = _rankings(named(PAPER)) | over_seeds
-    table = []
-    for mask in in_order({mask for mask, _, _ in rankings}):
-        for pass_ in PASSES:
-            own = [rankings.get((mask, pass_, seqlen)) for seqlen in LENGTHS]
-            table.append([mask, pass_.value, *(fastest_of(ranking) if ranking else "" for ranking in own)])
-    return markdown_table(["mask", "pass", *map(format_size, LENGTHS)], table)
+    rankings = _rankings(named(PAPER)) | dict(rankings_of_all_seeds())
+    table = [
+        [mask, *(_both([rankings.get((mask, pass_, seqlen)) for pass_ in PASSES]) for seqlen in LENGTHS)]
+        for mask in in_order({mask for mask, _, _ in rankings})
+    ]
+    return markdown_table(["mask", *(f"{format_size(seqlen)}, fwd / bwd" for seqlen in LENGTHS)], table)
+
+
+def _both(rankings: Iterable[Ranking | None]) -> str:
+    """The fastest kernels of forward / backward."""
+    return " / ".join(fastest_of(ranking) for ranking in rankings if ranking)
 
 
 def by_keys() -> str:
@@ -68,15 +71,14 @@ def shapes() -> str:
     found = _by_shape()
     columns = {shape: None for own in found.values() for shape in own if shape != LIKE_OTHERS}
     table = [
-        [mask, pass_.value, *(fastest_of(own[shape]) if shape in own else "" for shape in columns)]
-        for (mask, pass_, seqlen), own in found.items()
-        if seqlen == SHOWN
+        [mask, *(_both([found.get((mask, pass_, SHOWN), {}).get(shape) for pass_ in PASSES]) for shape in columns)]
+        for mask in in_order({mask for mask, _, _ in found})
     ]
-    return markdown_table(["mask", "pass", *map(_name, columns)], table)
+    return markdown_table(["mask", *map(_name, columns)], table)
 
 
 def windows() -> str:
-    """Per pass and length the fastest kernels by the window, and milliseconds of the fastest."""
+    """Per pass and length the fastest kernels by the window."""
     found: dict[tuple[Pass, int], dict[int, Ranking]] = {}
     for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.problem.mask == WINDOW_MASK]):
         for group in group_rows(row_set).measured:
@@ -84,16 +86,11 @@ def windows() -> str:
             found.setdefault((group.contest.pass_, group.contest.seqlen), {})[window] = group.ranking
     sizes = sorted({window for own in found.values() for window in own})
     table = [
-        [pass_.value, format_size(seqlen), *(_with_ms(own[window]) for window in sizes)]
+        [pass_.value, format_size(seqlen), *(fastest_of(own[window]) for window in sizes)]
         for (pass_, seqlen), own in sorted(found.items(), key=lambda item: (PASSES.index(item[0][0]), item[0][1]))
         if own.keys() == set(sizes)
     ]
     return markdown_table(["pass", "tokens", *(f"w={window}" for window in sizes)], table)
-
-
-def _with_ms(ranking: Ranking) -> str:
-    """The fastest kernel with its speed, and its time."""
-    return f"{fastest_of(ranking)}, {format_figure(ranking.standings[0].ms)} ms"
 
 
 def rankings_of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
