@@ -29,7 +29,7 @@ def _counts(records: Sequence[Record]) -> list[str]:
         raise SystemExit(f"the table of journals has no column for {', '.join(rest)}.")
     timed = [record for record in records if record.ok]
     spreads = [100 * (record.times.spread or 0.0) for record in timed if record.noisy]
-    noisy = f"{len(spreads)} (±{median(spreads):.1f} %, at most ±{max(spreads):.1f} %)" if spreads else "0"
+    noisy = f"{len(spreads)} ({median(spreads):.1f}/{max(spreads):.1f})" if spreads else "0"
     few = sum(len(record.times.samples) < ENOUGH_SAMPLES for record in timed)
     return [*(str(status[name]) if status[name] else "" for name in COUNTED), noisy, str(few)]
 
