@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 PASSES = (Pass.FWD, Pass.BWD)
 LONG = 32768
 SIMULATED, GPUS = "simulated/h100-ib", (8, 16, 64, 96)
-PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
-OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
+PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "sdpa")
+OURS = {"fa2": "fa2:torch", "sdpa": "sdpa:cudnn"}  # by the published name
 BEYOND = ("fa4:native", "fa4:varlen", "fa4:bands", "band_cute", "cudnn_flex:rows", "cudnn_flex:documents")
 
 
