@@ -1,11 +1,10 @@
-"""The tables of errors against fp64 and of losses on ranks, from results/cpu/numerics.jsonl and loss_on_ranks.jsonl."""
+"""The tables of errors against fp64, from results/cpu/numerics.jsonl."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from functools import cache
-from statistics import mean
 from typing import Any
 
 from measured_tables import ROOT
@@ -56,12 +55,4 @@ def _worst(measured: list[Row], method: str, ranks: int) -> str:
     return f"{max(ratios):.2f} ({max(changed):.0%})" if found else "-"
 
 
-def of_losses() -> str:
-    """The mean difference of the losses of each run to those of the first one, at the same step."""
-    first, *runs = [json.loads(line) for line in (ROOT / "results/cpu/loss_on_ranks.jsonl").read_text().splitlines()]
-    off = [mean(abs(one - other) for one, other in zip(run["losses"], first["losses"], strict=True)) for run in runs]
-    table = [[run["run"], f"{difference:.2g}"] for run, difference in zip(runs, off, strict=True)]
-    return markdown_table(["attention", "mean difference"], table)
-
-
-TABLES: dict[str, Callable[[], str]] = {"numerics-kernels": of_kernels, "numerics-methods": of_methods, "numerics-losses": of_losses}
+TABLES: dict[str, Callable[[], str]] = {"numerics-kernels": of_kernels, "numerics-methods": of_methods}
