@@ -6,10 +6,10 @@
 All kernels run on the same numbers in one process, in turns, so that they see the same clock and temperature of the device. In each turn
 the time of the fastest other kernel is divided by that of `best`; the ratio is the median of that: 1 is equal. It counts as reached at .98,
 or where the interval of the median, of which at most 2 % count, reaches that. Results are not checked here: `longca verify --kernels best`
-does that. Trials that `best` makes come before the samples; --fresh ignores what `longca tune` measured. Lengths run from short to long. A
+does that. `best` autotunes before the samples; --fresh ignores what `longca tune` measured. Lengths run from short to long. A
 kernel that took over 1.5 times as long as the fastest in a pass is not timed in it at the next length on that mask. The last lines say
-in how many rows the first kernel by records, without a trial, would have reached .98, and whether `best` was never under it; the exit code
-is 1 where it was. --stop-after ends after some seconds; with --out a later call goes on where this one stopped.
+in how many rows the first kernel by records, without autotuning, would have reached .98, and whether `best` was never under it; the exit
+code is 1 where it was. --stop-after ends after some seconds; with --out a later call goes on where this one stopped.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Runner:
     subject: KernelSubject
     inputs: Inputs
     timed: set[str]
-    prepare_s: float  # with its first calls; of `best` with its trials
+    prepare_s: float  # with its first calls; of `best` with autotuning
     samples: list[float] = field(default_factory=list)
 
     def forward(self) -> None:
@@ -183,7 +183,7 @@ def measure(mask: AnyMask, case: Case, args: argparse.Namespace, behind: set[tup
     entrants = list(runners(mask, case, args.quadratic, behind))
     if not any(entrant.label == "best" for entrant in entrants) or len(entrants) < 2:
         raise Refused(f"best and another kernel must run on {mask.name}; see what was left out above.")
-    by_records = chooser.without_trial(chooser.contest(mask, case), case).by_pass
+    by_records = chooser.without_autotuning(chooser.contest(mask, case), case).by_pass
     for pass_ in PASSES:
         timed = [entrant for entrant in entrants if pass_ in entrant.timed]
         for entrant in timed:
@@ -195,7 +195,7 @@ def measure(mask: AnyMask, case: Case, args: argparse.Namespace, behind: set[tup
     return rows
 
 
-def without_trials(rows: list[Row]) -> str:
+def without_autotuning(rows: list[Row]) -> str:
     """The sentence on what records alone would have reached; a kernel that was not timed did not."""
     shares = [row["fastest_ms"] / row["all_ms"].get(row["by_records"], math.inf) for row in rows if "by_records" in row]
     if not shares:
@@ -261,7 +261,7 @@ def main() -> int:
     if not is_complete:
         print("not complete: the time was over; run it again to go on.")
         return 3
-    print(without_trials(rows))
+    print(without_autotuning(rows))
     worst = min(rows, key=lambda row: row["ratio"])
     print(f"worst: {worst['ratio']:.3f} ({worst['mask']}, {format_size(worst['seqlen'])}, {worst['pass']})")
     reached = all(row["reached"] for row in rows)

@@ -39,9 +39,9 @@ def fitted(cluster: Cluster, start: Mapping[str, float], ratios: Callable[[Clust
             improved = False
             for name in values:
                 for factor in (1 + step, 1 / (1 + step)):
-                    trial = values | {name: values[name] * factor}
-                    if (value := loss(trial)) < best - 1e-9:
-                        values, best, improved = trial, value, True
+                    candidate = values | {name: values[name] * factor}
+                    if (value := loss(candidate)) < best - 1e-9:
+                        values, best, improved = candidate, value, True
     return changed(cluster, {name: float(f"{value:.3g}") for name, value in values.items()})
 
 
@@ -50,10 +50,10 @@ def main(name: str) -> None:
     figures, (_, cluster) = published(name), find(name)
     recorded = list(recordings(figures, masks, figures.gpus[:1]))
 
-    def ratios(trial: Cluster) -> list[float]:
+    def ratios(candidate: Cluster) -> list[float]:
         predicted = {}
         for method, mask, programs in recorded:
-            predicted |= speeds_of(trial, mask, [(method, programs)])
+            predicted |= speeds_of(candidate, mask, [(method, programs)])
         return [point.predicted / point.published for point in points_of(figures, predicted)]
 
     found = fitted(cluster, {name: constant(cluster, name) for name in names}, ratios)

@@ -26,8 +26,8 @@ from measured_tables import TABLES as MEASURED
 from measured_tables import at_least, figure, joined, marked
 from numerics_tables import TABLES as NUMERICS
 from ranks_tables import TABLES as RANKS
-from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
-from seeds_and_shapes import rankings_of_all_seeds
+from shape_tables import TABLES as SHAPES
+from shape_tables import rankings_of_all_seeds
 from shared_tables import TABLES as SHARED
 from sparse_cp_tables import TABLES as SPARSE_CP
 
@@ -136,8 +136,8 @@ def best() -> str:
     now = [row for row in rows if "by_records" in row]
     alone = [row["fastest_ms"] / row["all_ms"].get(row["by_records"], math.inf) for row in now]
     earlier = sorted(row["ratio"] for row in rows if "by_records" not in row)
-    lines = [_reached([row["ratio"] for row in now]), f"Without a trial, by records alone: {_reached(alone).lower()}"]
-    return "\n".join(lines + ([f"Longer trials, of an earlier version: {_reached(earlier).lower()}"] if earlier else []))
+    lines = [_reached([row["ratio"] for row in now]), f"By records alone: {_reached(alone).lower()}"]
+    return "\n".join(lines + ([f"Longer measurements, of an earlier version: {_reached(earlier).lower()}"] if earlier else []))
 
 
 def _reached(ratios: Sequence[float]) -> str:
@@ -248,7 +248,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "explain": explained,
     }
     | MEASURED
-    | SEEDS_AND_SHAPES
+    | SHAPES
     | NUMERICS
     | SPARSE_CP
     | RANKS

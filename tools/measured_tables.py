@@ -1,4 +1,4 @@
-"""The tables of docs/measured.md, from the journals and files under results/."""
+"""Tables of docs/measured.md and docs/sparse.md, from the journals and files under results/."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import median
 
 from longca import masks
-from longca.results.groups import group_rows
 from longca.results.naming import Row, rows
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking, entries, rank
@@ -19,16 +18,13 @@ from longca.results.ratio import ENOUGH_SAMPLES
 from longca.results.reading import Results, read
 from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
-from longca.simulate.errors import ledgers, spread_of
-from longca.text import format_size
 
 ROOT = Path(__file__).parents[1]
 PASSES = (Pass.FWD, Pass.BWD)
-SHOWN = (8192, 32768, 131072)
 LONG = 32768
-SIMULATED, GPUS = "simulated/h100-ib", (8, 16, 64, 96)
-PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
-OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
+SIMULATED, GPUS = "simulated/h100-ib", (8, 64)
+PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "sdpa")
+OURS = {"fa2": "fa2:torch", "sdpa": "sdpa:cudnn"}  # by the published name
 BEYOND = ("fa4:native", "fa4:varlen", "fa4:bands", "band_cute", "cudnn_flex:rows", "cudnn_flex:documents")
 
 
@@ -63,19 +59,6 @@ def fastest_of(ranking: Ranking) -> str:
     return f"{best.line}{more} {marked(format_figure(best.tflops), best.noisy, best.samples)}"
 
 
-def fastest() -> str:
-    """The fastest kernels per mask and length: forward, then backward; kernels that are as fast stand beside it."""
-    cells: dict[tuple[str, Pass, int], str] = {}
-    for group in group_rows(named("h200/paper-kernel")).measured:
-        contest, ranking = group.contest, group.ranking
-        if ranking.best:
-            cells[contest.mask_name, contest.pass_, contest.seqlen] = fastest_of(ranking)
-    table = [
-        [mask, pass_.value, *(cells.get((mask, pass_, n), "") for n in SHOWN)] for mask in _masks("h200/paper-kernel") for pass_ in PASSES
-    ]
-    return markdown_table(["mask", "pass", *map(format_size, SHOWN)], table)
-
-
 def published() -> str:
     """Published H100 figures, and ours on the H200 below them, of the passes that were published."""
     theirs = {(row["mask"], row["kernel"], row["pass"]): row for row in _published() if int(row["seqlen"]) == LONG}
@@ -95,28 +78,31 @@ def _theirs(pair: Sequence[dict[str, str]]) -> str:
 
 
 def peers() -> str:
-    """FFA and FlashMask beside the fastest kernel from pip, forward/backward, on the same masks: equal digests only. `best` may choose
-    both."""
-    table = []
+    """FFA and FlashMask beside the fastest kernel from pip, forward/backward, on the same masks: equal digests only. The table has the
+    masks of the published figures, and the sentence all."""
+    table, shown, over = [], {row["mask"] for row in _published()}, list[str]()
     for mask in _masks("h200/paper-kernel"):
         here = [row for row in _peers() if row["mask"] == mask]
         digests = {row["mask_digest"] for row in here}
         if len(digests) != 1:
             raise SystemExit(f"peers32k.csv has {len(digests)} masks {mask}: figures of different masks are not set side by side.")
         passes = [_peers_of([row for row in here if row["pass"] == pass_.value]) for pass_ in PASSES]
-        ffa, flashmask, fastest, ratio, best = zip(*passes, strict=True)
-        table.append([mask, "/".join(ffa), "/".join(flashmask), " / ".join(fastest), "/".join(ratio), "/".join(best)])
-    return markdown_table(["mask", "FFA", "FlashMask V3", "best from pip", "over the better peer", "`best` over the fastest of all"], table)
+        ffa, flashmask, fastest, ratio = zip(*passes, strict=True)
+        over += ratio
+        if mask in shown:
+            table.append([mask, "/".join(ffa), "/".join(flashmask), " / ".join(fastest), "/".join(ratio)])
+    return markdown_table(["mask", "FFA", "FlashMask V3", "best from pip", "over the better peer"], table) + (
+        f"\n\nOn all twelve masks, the best kernel from pip is {min(over)} to {max(over)} times as fast as the better of the two."
+    )
 
 
-def _peers_of(rows_of_pass: list[dict[str, str]]) -> tuple[str, str, str, str, str]:
-    """The speeds of FFA, of FlashMask and of the fastest kernel from pip, the last over the faster peer, and that of `best` over all."""
-    speeds = {row["kernel"]: float(row["tflops"]) for row in rows_of_pass}
+def _peers_of(rows_of_pass: list[dict[str, str]]) -> tuple[str, str, str, str]:
+    """The speeds of FFA, of FlashMask and of the fastest kernel from pip, and the last over the faster peer."""
+    speeds = {row["kernel"]: float(row["tflops"]) for row in rows_of_pass if row["kernel"] != "best"}
     texts = {row["kernel"]: marked(f"{float(row['tflops']):.0f}", row["noisy"] == "1", int(row["samples"])) for row in rows_of_pass}
-    best, theirs = speeds.pop("best"), {peer: speeds.pop(peer) for peer in ("ffa", "flashmask:torch")}
-    fastest, other = max(speeds, key=lambda name: speeds[name]), max(theirs.values())
-    ratios = f"{speeds[fastest] / other:.2f}", f"{best / max(speeds[fastest], other):.2f}"
-    return texts["ffa"], texts["flashmask:torch"], f"{fastest} {texts[fastest]}", *ratios
+    theirs = [speeds.pop(peer) for peer in ("ffa", "flashmask:torch")]
+    fastest = max(speeds, key=lambda name: speeds[name])
+    return texts["ffa"], texts["flashmask:torch"], f"{fastest} {texts[fastest]}", f"{speeds[fastest] / max(theirs):.2f}"
 
 
 def sparse_pays() -> str:
@@ -143,16 +129,12 @@ def _even(ms: dict[float, float], dense: float) -> float:
 def planning() -> str:
     """What making the mask and planning cost beside a call on packed documents."""
     own = [r for r in _timed("h200/paper-kernel") if r.problem.seqlen == LONG and r.problem.mask == "causal_document"]
-    table = []
-    for kernel in sorted({r.label for r in own}):
-        here = {r.problem.pass_: r for r in own if r.label == kernel}
-        call = sum(r.times.median for r in here.values())
-        plan_ms = max(r.plan_ms or 0.0 for r in here.values())
-        passes = "" if len(here) == len(PASSES) else " (backward)"
-        table.append([kernel, f"{plan_ms:.1f}", f"{call:.1f}{passes}"])
+    plan_ms = {kernel: max(r.plan_ms or 0.0 for r in own if r.label == kernel) for kernel in {r.label for r in own}}
+    calls = {kernel: [r.times.median for r in own if r.label == kernel] for kernel in plan_ms}
+    fastest = min(sum(both) for both in calls.values() if len(both) == len(PASSES))
     made = median(r.build_ms or 0.0 for r in own)
-    head = ["kernel", "plan, ms", "forward and backward, ms"]
-    return markdown_table(head, table) + f"\n\nMaking the mask itself, with its documents, takes {made:.1f} ms for every kernel."
+    listed = ", ".join(f"{kernel} {plan_ms[kernel]:.1f}" for kernel in sorted(plan_ms, key=lambda kernel: plan_ms[kernel]))
+    return f"Milliseconds: {listed}. Making the mask takes {made:.1f}, and the forward and backward of the fastest kernel {fastest:.1f}."
 
 
 def methods() -> str:
@@ -170,18 +152,6 @@ def methods() -> str:
             cells.append(f"{shown}: {best[0].tflops:.0f}" if best else "")
         table.append([mask, *cells])
     return markdown_table(["mask", *(f"{gpus} GPUs" for gpus in GPUS)], table)
-
-
-def simulation_error() -> str:
-    """Errors of the simulation against published figures, as its answers state them."""
-    errors: dict[str, list[float]] = {}
-    for row in ledgers()["h100-ib"].rows:
-        errors.setdefault(row.kind, []).extend(map(abs, row.errors))
-    table = []
-    for kind, sizes in errors.items():
-        spread = spread_of(sizes)
-        table.append([kind, str(len(sizes)), *(f"{100 * error:.0f} %" for error in (spread.median, spread.most, max(sizes)))])
-    return markdown_table(["masks", "figures", "median error", "9 of 10 within", "most"], table)
 
 
 def _published() -> list[dict[str, str]]:
@@ -225,7 +195,6 @@ def _ms(record: Record) -> float:
 
 
 TABLES = {
-    "fastest": fastest, "published": published, "peers": peers, "sparse-pays": sparse_pays,
+    "published": published, "peers": peers, "sparse-pays": sparse_pays,
     "planning": planning, "methods": methods,
-    "simulation-error": simulation_error,
 }  # fmt: skip

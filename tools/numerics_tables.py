@@ -1,20 +1,19 @@
-"""The tables of errors against fp64 and of losses on ranks, from results/cpu/numerics.jsonl and loss_on_ranks.jsonl."""
+"""The tables of errors against fp64, from results/cpu/numerics.jsonl."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from functools import cache
-from statistics import mean
 from typing import Any
 
 from measured_tables import ROOT
 
 from longca.results.tables import markdown_table
-from longca.text import format_size
 
 NAMES = ("out", "lse", "dq", "dk", "dv")
 RANKS = (2, 8, 64)
+LIKE_OTHERS = ("loongtrain", "hybrid_dcp", "burst", "mesh")  # methods whose errors are those of usp or of ring_p2p
 Row = dict[str, Any]
 
 
@@ -29,23 +28,23 @@ def _largest(found: list[Row], name: str) -> str:
 
 
 def of_kernels() -> str:
-    """The largest 99.9 % error over the masks, at the shortest and the longest length."""
-    measured = [row for row in rows() if "method" not in row and "refused" not in row]
-    lengths = min(row["seqlen"] for row in measured), max(row["seqlen"] for row in measured)
+    """The largest 99.9 % error over the masks in bf16, at the longest length."""
+    measured = [row for row in rows() if "method" not in row and "refused" not in row and row["dtype"] == "bf16"]
+    length = max(row["seqlen"] for row in measured)
     table = []
-    for dtype, kernel in dict.fromkeys((row["dtype"], row["kernel"]) for row in measured):
-        same = [[row for row in measured if (row["dtype"], row["kernel"], row["seqlen"]) == (dtype, kernel, length)] for length in lengths]
-        table.append([kernel, dtype, *(" → ".join(_largest(found, name) for found in same) for name in NAMES)])
-    heads = [f"{name}, {' → '.join(map(format_size, lengths))}" if name == "out" else name for name in NAMES]
-    return markdown_table(["kernel", "dtype", *heads], table)
+    for kernel in dict.fromkeys(row["kernel"] for row in measured):
+        same = [row for row in measured if (row["kernel"], row["seqlen"]) == (kernel, length)]
+        table.append([kernel, *(_largest(same, name) for name in NAMES)])
+    return markdown_table(["kernel", *NAMES], table)
 
 
 def of_methods() -> str:
     """The largest ratio to the error of one call over masks, out, dq, dk and dv; and the largest share of elements with other bits."""
     measured = [row for row in rows() if "method" in row and "refused" not in row]
+    shown = (method for method in dict.fromkeys(row["method"] for row in measured) if method not in LIKE_OTHERS)
     return markdown_table(
         ["method", *(f"{ranks} ranks" for ranks in RANKS)],
-        [[method, *(_worst(measured, method, ranks) for ranks in RANKS)] for method in dict.fromkeys(row["method"] for row in measured)],
+        [[method, *(_worst(measured, method, ranks) for ranks in RANKS)] for method in shown],
     )
 
 
@@ -56,16 +55,4 @@ def _worst(measured: list[Row], method: str, ranks: int) -> str:
     return f"{max(ratios):.2f} ({max(changed):.0%})" if found else "-"
 
 
-def of_losses() -> str:
-    """How far the losses of each run are from those of the first one, at the same step."""
-    runs = [json.loads(line) for line in (ROOT / "results/cpu/loss_on_ranks.jsonl").read_text().splitlines()]
-    first = runs[0]["losses"]
-    table = []
-    for run in runs[1:]:
-        off = [abs(one - other) for one, other in zip(run["losses"], first, strict=True)]
-        table.append([run["run"], f"{mean(off):.2g}", f"{max(off):.2g}", f"{run['losses'][-1]:.3f}"])
-    titles = ["attention", "mean difference", "largest", f"loss of step {len(first)}"]
-    return markdown_table(titles, [[runs[0]["run"], "-", "-", f"{first[-1]:.3f}"], *table])
-
-
-TABLES: dict[str, Callable[[], str]] = {"numerics-kernels": of_kernels, "numerics-methods": of_methods, "numerics-losses": of_losses}
+TABLES: dict[str, Callable[[], str]] = {"numerics-kernels": of_kernels, "numerics-methods": of_methods}

@@ -68,7 +68,7 @@ def errors() -> str:
         for name, kind in kinds:
             own = [row for row in known[name].rows if row.kind == kind and method in ("all", row.method)]
             found = spread_of(error for row in own for error in row.errors) if own else None
-            cells.append(f"{100 * found.median:.0f} %, {100 * found.most:.0f} %" if found else "-")
+            cells.append(f"{100 * found.median:.0f}/{100 * found.most:.0f}" if found else "-")
         rows.append([method, *cells])
     return markdown_table(["method", *(f"{name}, {kind}" for name, kind in kinds)], rows)
 

@@ -14,7 +14,7 @@ from longca.cli import main
 from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
-from longca.kernels.choice import _trial, chooser, records
+from longca.kernels.choice import _autotune, chooser, records
 from longca.results.reading import read
 
 SMALL = {"heads": "4:2", "head_dim": 16, "dtype": "fp32", "device": "cpu"}
@@ -27,23 +27,23 @@ def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chooser.forget()
 
 
-def test_what_was_not_measured_names_the_kernels_that_a_trial_would_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_trial, "run_trial", None)  # nothing is tried
+def test_what_was_not_measured_names_the_kernels_that_autotuning_would_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_autotune, "autotune", None)  # nothing is timed
     told = longca.explain("share_question", 256, **SMALL)
     assert told.ok
     assert told.choice is None
-    assert told.why == dict.fromkeys(("fwd", "bwd"), "no records: a trial would try sdpa:flash, torch:plain, torch:chunked")
+    assert told.why == dict.fromkeys(("fwd", "bwd"), "no records: autotuning would time sdpa:flash, torch:plain, torch:chunked")
     assert "forward: undecided, likely sdpa:flash" in repr(told)
     assert "`longca tune` measures beforehand" in repr(told)
 
 
-def test_a_trial_of_this_process_is_explained_by_its_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_trial.BUDGET_S, "cpu", 60.0)  # so that every kernel is tried on a busy machine, too
+def test_autotuning_in_this_process_is_explained_by_its_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_autotune.BUDGET_S, "cpu", 60.0)  # so that every kernel is tried on a busy machine, too
     choice = chooser.choose(masks.build("share_question", 256), Case(256, 256, 4, 2, 16, 16, "fp32"))
     told = longca.explain("share_question", 250, **SMALL)  # of that class
-    assert (told.choice, choice.source) == (choice, "trial")
+    assert (told.choice, choice.source) == (choice, "autotuning")
     for pass_, sentence in told.why.items():
-        assert sentence.startswith(f"trial: {told.likely[pass_]} takes ")
+        assert sentence.startswith(f"autotuned: {told.likely[pass_]} takes ")
     assert {row["kernel"] for row in told.rows if row["pass"] == "bwd"} == {"sdpa:flash", "torch:plain", "torch:chunked"}
     assert all(row["ms"] > 0 for row in told.rows)
     assert [row["kernel"] for row in told.rows if row["chosen"]] == list(choice.by_pass.values())
@@ -160,7 +160,7 @@ def test_what_was_tuned_decides_for_its_class_and_is_an_ordinary_journal(capsys:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_kernels_that_fail_when_they_are_tuned_need_no_trial_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_fail_when_they_are_tuned_are_not_autotuned_later(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise longca.Refused("no engine for this.")
 

@@ -57,7 +57,7 @@ def test_the_documented_workload_is_one(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "steps.jsonl").write_text("\n".join(steps))
     assert main(["run", *SMALL, "--workload", str(tmp_path / "steps.jsonl"), "--passes", "fwd"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines[1:-1]] == ["causal_document", "sliding_window_causal", "share_question", "causal_document"]
+    assert [line.split()[1] for line in lines[1:-1]] == ["causal_document", "sliding_window_causal", "causal_document"]
 
 
 def test_a_dry_run_counts_what_the_journal_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

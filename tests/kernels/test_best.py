@@ -1,4 +1,4 @@
-"""`best`: two kernels as one are right, the choice follows the clock, and a trial is made only where it can be and once per class."""
+"""`best`: two kernels as one are right, the choice follows the clock, and it autotunes only where it can and once per class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from longca import masks
 from longca.kernels import registry
 from longca.kernels.backends import sdpa, torch_attention
 from longca.kernels.base import Case
-from longca.kernels.choice import _clocks, _trial, chooser, records, words
+from longca.kernels.choice import _autotune, _clocks, chooser, records, words
 from longca.kernels.choice._pair import Pair
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.choice.classes import length_class, mask_class
@@ -104,7 +104,7 @@ Clocked = Callable[..., FakeTime]
 def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
     def start(ms: dict[tuple[str, str], float]) -> FakeTime:
         time = FakeTime(ms)
-        monkeypatch.setattr(_trial, "clock_for", lambda device: _clocks.Clock(time.now))
+        monkeypatch.setattr(_autotune, "clock_for", lambda device: _clocks.Clock(time.now))
         for kind in (torch_attention.TorchKernel, sdpa.Sdpa):
             monkeypatch.setattr(kind, "prepare", slowed(kind.prepare, time))
         return time
@@ -124,15 +124,15 @@ def slowed(prepare: Callable[..., longca.Attention], time: FakeTime) -> Callable
 def test_the_choice_follows_the_clock_pass_by_pass(forward: str, backward: str, clocked: Clocked) -> None:
     time = clocked({(forward, "fwd"): 0.5, (backward, "bwd"): 0.5})
     choice = chooser.choose(masks.build("share_question", 79), CASE)
-    assert (choice.forward, choice.backward, choice.source) == (forward, backward, "trial")
+    assert (choice.forward, choice.backward, choice.source) == (forward, backward, "autotuning")
     others = [label for label in ON_CPU if label != backward]
     asked = chooser.contest(masks.build("share_question", 79), CASE)
-    lead = f"trial: {backward} takes 0.5 ms, 2.0 times as fast as "
+    lead = f"autotuned: {backward} takes 0.5 ms, 2.0 times as fast as "
     assert words.why(asked, choice, "bwd", choice.backward) in [lead + other for other in others]
     assert [option.ms for option in choice.options["fwd"]] == pytest.approx([0.5, 1.0, 1.0])
     time.calls.clear()
     mask, given = masks.build("share_question", 80, seed=3), [x.requires_grad_() for x in make(replace(CASE, seqlen_q=80, seqlen_k=80))[:3]]
-    longca.attention(*given, mask).sum().backward()  # another mask of the class: no trial
+    longca.attention(*given, mask).sum().backward()  # another mask of the class: no autotuning
     assert time.calls == [(forward, "fwd"), (backward, "bwd")]
 
 
@@ -140,7 +140,7 @@ def test_samples_of_the_kernels_are_interleaved(clocked: Clocked) -> None:
     time = clocked({(label, "fwd"): ms for label, ms in zip(ON_CPU, (1.0, 1.01, 1.02), strict=True)})
     chooser.choose(masks.causal(79), replace(CASE, backward=False))
     forwards = [label for label, _ in time.calls][len(ON_CPU) :]
-    assert len(forwards) == _trial.MOST * len(ON_CPU)
+    assert len(forwards) == _autotune.MOST * len(ON_CPU)
     rounds = [forwards[first : first + len(ON_CPU)] for first in range(0, len(forwards), len(ON_CPU))]
     assert all(sorted(one_round) == sorted(ON_CPU) for one_round in rounds)
     assert {one_round[0] for one_round in rounds} == set(ON_CPU), "each is the first now and then"
@@ -155,12 +155,12 @@ def test_less_workspace_wins_a_tie_of_backwards(clocked: Clocked, monkeypatch: p
     assert chooser.choose(masks.causal(79), CASE).backward == "torch:chunked"
 
 
-def test_a_trial_ends_when_its_time_is_over(clocked: Clocked) -> None:
+def test_autotuning_ends_when_its_time_is_over(clocked: Clocked) -> None:
     time = clocked({(label, pass_): 1e4 for label in ON_CPU for pass_ in ("fwd", "bwd")})
     choice = chooser.choose(masks.causal(79), CASE)
     assert (choice.forward, choice.backward) == ("sdpa:flash", "sdpa:flash")
     assert Counter(time.calls) == {("sdpa:flash", "fwd"): 2, ("sdpa:flash", "bwd"): 1}  # the forward also for the backward's out and lse
-    assert [option.note for option in choice.options["fwd"][1:]] == ["not tried: the 0.5 s of a trial's pass were over"] * 2
+    assert [option.note for option in choice.options["fwd"][1:]] == ["not tried: the 0.5 s for this pass were over"] * 2
 
 
 @pytest.mark.parametrize(("wrong", "pass_"), [("torch:plain", "fwd"), ("sdpa:flash", "fwd"), ("torch:chunked", "bwd")])
@@ -201,28 +201,30 @@ def entry(pass_: str, slower: dict[str, float], kernels_versions: str = "", devi
     return records.ClassRecords(device, "causal, 1/2", 64, "4:2", "16", "fp64", pass_, False, False, kernels=standings)
 
 
-def test_no_trial_in_a_job_of_several_ranks(trials: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_autotuning_in_a_job_of_several_ranks(
+    autotuned: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("longca.devices.model", lambda device: "a device")
     chooser._say.cache_clear()
     for own in (1, 0, 0, 0):  # the first rank says it once, for all
         ranks(monkeypatch, 2, own)
         choice = chooser.choose(masks.causal(79), CASE)
         assert (choice.by_pass, choice.source) == ({"fwd": "sdpa:flash", "bwd": "sdpa:flash"}, "preference")
-    line = "longca best: no trial runs in a job of several ranks; there are no records of a device, and `preference` decides. "
+    line = "longca best: no autotuning in a job of several ranks; there are no records of a device, and `preference` decides. "
     assert capsys.readouterr().err == f"{line}`longca tune` measures beforehand.\n"
     slower = {"torch:plain": 1.0, "torch:chunked": 1.2, "sdpa:flash": 1.5}
     monkeypatch.setattr(records, "shipped", lambda: [entry(pass_, slower) for pass_ in ("fwd", "bwd")])
     choice = chooser.choose(masks.causal(79), CASE)
     assert (choice.by_pass, choice.source) == ({"fwd": "torch:plain", "bwd": "torch:plain"}, "records")
     assert "records of a device decide" in capsys.readouterr().err
-    assert not trials
+    assert not autotuned
     ranks(monkeypatch, 1)
-    assert chooser.choose(masks.causal(79), CASE).source == "trial"
+    assert chooser.choose(masks.causal(79), CASE).source == "autotuning"
 
 
 @pytest.mark.parametrize(("made", "decides"), [("now", True), ("then", False)])
 def test_what_was_tuned_decides_until_a_version_changes(
-    made: str, decides: bool, trials: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: str, decides: bool, autotuned: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("longca.devices.model", lambda device: "a device")
     monkeypatch.setattr(records, "installed_versions", lambda kernel: "now")
@@ -230,8 +232,8 @@ def test_what_was_tuned_decides_until_a_version_changes(
     records.tuned_folder().mkdir()
     records.tuned_file().write_bytes(msgspec.json.encode([entry(pass_, slower, made) for pass_ in ("fwd", "bwd")]))
     choice = chooser.choose(masks.causal(79), CASE)
-    assert choice.source == ("records" if decides else "trial")
-    assert bool(trials) != decides
+    assert choice.source == ("records" if decides else "autotuning")
+    assert bool(autotuned) != decides
     if decides:
         assert choice.forward == "torch:plain"
         ranks(monkeypatch, 8)
@@ -241,9 +243,9 @@ def test_what_was_tuned_decides_until_a_version_changes(
         assert chooser.choose(masks.causal(79), CASE).source == "preference"
 
 
-def test_a_long_call_is_not_tried(trials: list[str]) -> None:
+def test_a_long_call_is_not_autotuned(autotuned: list[str]) -> None:
     mask, case = masks.causal(4096), Case(4096, 4096, 8, 4, 128, 128, "fp32")
-    assert (chooser.choose(mask, case).obstacle, trials) == ("long", [])
+    assert (chooser.choose(mask, case).obstacle, autotuned) == ("long", [])
     blocks_of_heads = blocks(0.5, 0.5, 0.5, 0.5)
     shape = Case(512, 512, 8, 4, 32, 32, "fp32")
     per_head = 2 * (32 + 32) * 2 * 512 * 512 * 0.5  # of two query heads
@@ -263,7 +265,7 @@ def blocks(*kept: float) -> masks.BlockMask:
 @pytest.mark.parametrize("kept", [(0.5,), (0.0, 1.0), (0.3, 0.6)])
 def test_best_on_blocks_is_right(kept: tuple[float, ...]) -> None:
     mask, made = blocks(*kept), make(Case(512, 512, 4, 2, 16, 16, "fp64"))
-    assert chooser.choose(mask, Case(512, 512, 4, 2, 16, 16, "fp64")).source == "trial"
+    assert chooser.choose(mask, Case(512, 512, 4, 2, 16, 16, "fp64")).source == "autotuning"
     visible = torch.from_numpy(mask.dense()).repeat_interleave(4 // mask.heads, 0)
     torch.testing.assert_close(longca.attention(*made[:3], mask), textbook(*made[:3], visible), rtol=1e-6, atol=1e-8)
 
@@ -321,7 +323,7 @@ def test_a_kernel_with_an_autograd_backward_is_taken_whole_or_not(cost: dict[str
 
 
 def test_the_last_resort_takes_part_only_where_no_other_kernel_can() -> None:
-    """One call of torch:chunked takes seconds on a GPU: a trial of it would take a minute."""
+    """One call of torch:chunked takes seconds on a GPU: autotuning it would take a minute."""
     case = Case(32768, 32768, 64, 8, 128, 128, "bf16", "cuda")
     beside_others = candidates(masks.causal(32768), case, available=lambda kernel: True)
     assert "fa4:native" in {kernel.label for kernel in beside_others.forward}
@@ -332,7 +334,7 @@ def test_the_last_resort_takes_part_only_where_no_other_kernel_can() -> None:
 
 
 @pytest.mark.parametrize("failing", [("sdpa:flash", "torch:plain"), ON_CPU])
-def test_where_all_kernels_of_a_trial_fail_others_take_part(failing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_all_timed_kernels_fail_others_take_part(failing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(kernel: Any, mask: Any, case: Case) -> Any:
         if kernel.label in failing:
             raise RuntimeError("no image of this kernel")
@@ -353,47 +355,47 @@ def test_where_all_kernels_of_a_trial_fail_others_take_part(failing: tuple[str, 
 
 
 @pytest.fixture
-def trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The masks of all trials."""
-    made, run = list[str](), _trial.run_trial
-    monkeypatch.setattr(_trial, "run_trial", lambda among, mask, *rest: made.append(mask_class(mask)) or run(among, mask, *rest))
+def autotuned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The masks that were autotuned."""
+    made, run = list[str](), _autotune.autotune
+    monkeypatch.setattr(_autotune, "autotune", lambda among, mask, *rest: made.append(mask_class(mask)) or run(among, mask, *rest))
     return made
 
 
-def test_packed_documents_of_one_class_share_a_trial(trials: list[str]) -> None:
+def test_packed_documents_of_one_class_are_autotuned_once(autotuned: list[str]) -> None:
     packed = [masks.causal_document(1024, documents=[n, 1024 - 2 * n, n]) for n in range(300, 345, 5)]
     assert len({mask.digest for mask in packed}) == len(packed)
     for mask in packed:
         chooser.choose(mask, replace(CASE, seqlen_q=1024, seqlen_k=1024))
     assert {mask_class(mask) for mask in packed} == {"causal documents, 1/8"}
-    assert trials == ["causal documents, 1/8"]
+    assert autotuned == ["causal documents, 1/8"]
 
 
-def test_one_candidate_needs_no_trial(trials: list[str]) -> None:
+def test_one_candidate_needs_no_autotuning(autotuned: list[str]) -> None:
     choice = chooser.choose(masks.build("share_question", 1 << 15), Case(1 << 15, 1 << 15, 2, 1, 16, 16, "fp32"))
     assert (choice.forward, choice.backward, choice.source) == ("torch:chunked", "torch:chunked", "preference")
-    assert not trials
+    assert not autotuned
 
 
-def test_what_must_be_deterministic_does_not_depend_on_a_clock(trials: list[str]) -> None:
+def test_what_must_be_deterministic_does_not_depend_on_a_clock(autotuned: list[str]) -> None:
     choice = chooser.choose(masks.causal(79), replace(CASE, deterministic=True))
     assert (choice.forward, choice.backward, choice.source) == ("sdpa:flash", "sdpa:flash", "preference")
-    assert not trials
+    assert not autotuned
 
 
-def test_no_trial_while_a_graph_is_captured_or_inside_torch_func(trials: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_autotuning_while_a_graph_is_captured_or_inside_torch_func(autotuned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert chooser.obstacle(masks.causal(79), replace(CASE, device="cuda")) == "graph"
     q, k, v, dout = make(CASE)
     dq = torch.func.grad(lambda q: (longca.attention(q, k, v, masks.causal(79)) * dout).sum())(q)
-    assert not trials
+    assert not autotuned
     given = q.clone().requires_grad_()
     torch.testing.assert_close(
         dq, torch.autograd.grad(longca.attention(given, k, v, masks.causal(79), kernel="torch:plain"), given, dout)[0]
     )
 
 
-def test_a_compiled_call_makes_the_trial_outside_its_graph_and_once(trials: list[str]) -> None:
+def test_a_compiled_call_autotunes_outside_its_graph_and_once(autotuned: list[str]) -> None:
     @torch.compile(fullgraph=True, backend="aot_eager")
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: masks.AnyMask) -> torch.Tensor:
         return longca.attention(q, k, v, mask) * 2
@@ -404,10 +406,10 @@ def test_a_compiled_call_makes_the_trial_outside_its_graph_and_once(trials: list
         out = attend(*given, mask)
         torch.testing.assert_close(out, 2 * textbook(*given, torch.from_numpy(mask.dense())))
         torch.autograd.grad(out, given, made.dout)
-    assert len(trials) == 1
+    assert len(autotuned) == 1
 
 
-def test_a_trial_leaves_random_numbers_alone() -> None:
+def test_autotuning_leaves_random_numbers_alone() -> None:
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)

@@ -106,11 +106,6 @@ def test_a_bad_plugin_is_one_sentence(source: str, sentence: str, tmp_path: Path
     assert complaint.count(str(tmp_path)) == 1
 
 
-def test_the_documentation_shows_the_example() -> None:
-    shown = (EXAMPLES.parent / "docs" / "write-a-kernel.md").read_text().split("```python\n")[1].split("```")[0]
-    assert (EXAMPLES / "my_kernel.py").read_text().endswith(shown)
-
-
 SMALL = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
 RIGHT = """
     group = q.shape[1] // k.shape[1]

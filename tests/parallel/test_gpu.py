@@ -21,9 +21,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "share_question": {"documents": (700, 500, 1, 799)},
     "uniform_block": {"b": 128, "ratio": 0.3, "heads": 2},
 }
-# FA4 compiles about 20 kernels for all of these, most of them for the first trial of each mask. Where its cache is kept on disk
+# FA4 compiles about 20 kernels for all of these, most of them for the first case of each mask. Where its cache is kept on disk
 # (FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1) it does so once for all processes, so that `-n 6` shares the work.
-TRIALS = [
+CASES = [
     *((method, "share_question") for method in STATIC),
     *((method, "uniform_block") for method in registry.names() if not registry.get(method).no_blocks),
     ("ring_p2p", "causal"),
@@ -31,7 +31,7 @@ TRIALS = [
 
 
 @lru_cache
-def trial(name: str) -> tuple[AnyMask, Case, Results, Results]:
+def expected(name: str) -> tuple[AnyMask, Case, Results, Results]:
     """A mask and a case, what fp64 says, and what one rank says."""
     mask = masks.build(name, SEQLEN, **SETTINGS[name])
     case = case_of(SEQLEN, (8, 2), "bf16", head_dim=128, device="cuda")
@@ -40,12 +40,12 @@ def trial(name: str) -> tuple[AnyMask, Case, Results, Results]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("method", "name"), TRIALS)
+@pytest.mark.parametrize(("method", "name"), CASES)
 def test_eight_ranks_on_one_gpu_are_as_exact_as_one(method: str, name: str) -> None:
     answer = kernels.available(kernels.get("fa4"), "cuda")
     if isinstance(answer, No):
         pytest.skip(f"fa4 is not available: {answer.reason}.")
-    mask, case, exact, alone = trial(name)
+    mask, case, exact, alone = expected(name)
     for options in ({}, {"node": 4}) if method in ("magi", "block_cast") else ({},):
         many = run_local(plan_of(method, mask, case, 8, kernel="fa4", options=options))
         for field in ("out", "lse", "dq", "dk", "dv"):

@@ -48,7 +48,7 @@ def test_a_kernel_is_not_the_fastest_where_no_other_was_measured(tmp_path: Path)
 
 def test_the_first_by_records_is_the_fastest_recorded() -> None:
     """In each cell, of the kernels that have a time in it. Masks of one class have one order, so few cells may have another fastest
-    kernel; a trial finds it."""
+    kernel; autotuning finds it."""
     results = shipped.load()
     cells = defaultdict[tuple[object, ...], dict[str, float]](dict)
     cases = dict[tuple[object, ...], tuple[masks.AnyMask, Case]]()
@@ -89,7 +89,7 @@ def entry(mask: str, seqlen: int, kernels: dict[str, float], versions: str = "no
     return records.ClassRecords(DEVICE, mask, seqlen, kernels=standings, **values)  # type: ignore[arg-type]
 
 
-def test_no_trial_times_a_kernel_that_records_show_far_behind() -> None:
+def test_autotuning_skips_a_kernel_that_records_show_far_behind() -> None:
     length = 1 << 17
     asked = chooser.contest(masks.full(length), Case(length, length, *SHAPE), available=lambda kernel: True, device=DEVICE)
     assert "sdpa:efficient" in {kernel.label for kernel in asked.all.all}

@@ -24,8 +24,8 @@ class ExplainRequest(CallRequest):
 
 @takes(ExplainRequest)
 def explain(request: ExplainRequest) -> Explanation:
-    """Returns which kernels `best` would choose for a call of this shape, and why: from records, from a trial of this process, or the
-    kernels that a trial would time.
+    """Returns which kernels `best` would choose for a call of this shape, and why: from records, from autotuning in this process, or the
+    kernels that autotuning would time.
 
     `heads`, `head_dim`, `softcap` and `sinks` default to those of `model`, or else to 64:8 heads of 128. `device` is cpu, cuda, or words of
     the name of a device that LongCA has records of, such as H200; the default is this machine.
@@ -40,7 +40,7 @@ def explain(request: ExplainRequest) -> Explanation:
     if device:
         labels = {label for entry in records.shipped() if entry.device == device for label in entry.kernels}
         asked = chooser.contest(mask, case, lambda kernel: kernel.label in labels and registry.is_ours(kernel), device=device)
-        choice = chooser.without_trial(asked, case) if asked.all and asked.has_one_way else None
+        choice = chooser.without_autotuning(asked, case) if asked.all and asked.has_one_way else None
     else:
         asked = chooser.contest(mask, case)
         choice = chooser.remembered(asked, mask, case) if asked.all else None

@@ -1,4 +1,4 @@
-"""`longca.tune`: measures the kernels that `best` may choose for a call, so that no trial is needed later."""
+"""`longca.tune`: measures the kernels that `best` may choose for a call, so that no call autotunes later."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from longca.cli._flags import add_device, call
 from longca.cli._tables import show_parts
 from longca.cli.explain import add_call
 
-HELP = "measure the kernels that `best`, the default of longca.attention, may choose for a call; later calls of its class need no trial"
+HELP = "measure the kernels that `best`, the default of longca.attention, may choose for a call; later calls of its class do not autotune"
 EXAMPLES = (
     "longca tune --mask causal_document --seqlen 32K --heads 64:8       # on one GPU, before training",
     "longca tune --mask causal --seqlen 8K --model llama3-8b --forward-only",

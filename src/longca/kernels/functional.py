@@ -63,7 +63,7 @@ def attention(
     is one call of the kernel, in which entries are documents. `kernel` is a name or name:variant, a plugin file with one kernel, a function
     decorated with `@longca.kernel`, or a class derived from `longca.Kernel` or an object of it. If it does not support the call, an error
     states why; it is never replaced. The default is `best`: for each pass the fastest installed kernel that supports the call, chosen from
-    records or by a short trial at the first call of its class.
+    records or by autotuning at the first call of its class.
 
     `scale` 0 means 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are extra logits in the
     denominator of the softmax; they get a gradient. With `return_lse` the result is (out, lse). lse [Hq, Lq], or [B, Hq, Lq], is the

@@ -22,7 +22,7 @@ PASSES = {"fwd": "forward", "bwd": "backward"}
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Shown):
-    """What `best` would choose. `choice` is None where a trial has to decide."""
+    """What `best` would choose. `choice` is None where autotuning has to decide."""
 
     asked: Contest
     choice: Choice | None
@@ -41,7 +41,7 @@ class Explanation(Shown):
 
     @property
     def contenders(self) -> dict[str, list[str]]:
-        """The kernels that a trial would time, by pass."""
+        """The kernels that autotuning would time, by pass."""
         return {pass_: [kernel.label for kernel in self.asked.entrants.of(pass_)] for pass_ in self.likely}
 
     @property
@@ -85,7 +85,7 @@ class Explanation(Shown):
         tables = [_table(f"{PASSES[pass_]}:", options) for pass_, options in self.options.items()]
         parts += [part for table in tables if table for part in ("", table)]
         if self.choice is None:
-            parts += ["", "the first call of each process runs the trial; `longca tune` measures beforehand, for all processes."]
+            parts += ["", "the first call in each process autotunes; `longca tune` measures beforehand, for all processes."]
         return parts
 
 

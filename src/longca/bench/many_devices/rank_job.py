@@ -322,12 +322,12 @@ class RankSession:
         if self.current.plan.method.peer:
             return None
         ranks = RanksTimer(self._comm, self._timer)
-        trial = Trial(lambda: self._silent_call(pass_))
-        trial()
-        if not all_agree(self._comm, trial.works):
+        silent = MayFail(lambda: self._silent_call(pass_))
+        silent()
+        if not all_agree(self._comm, silent.works):
             return None
-        median = measure(trial, ranks, msgspec.structs.replace(rules, budget_s=rules.budget_s / 2)).median
-        return median if all_agree(self._comm, trial.works) else None
+        median = measure(silent, ranks, msgspec.structs.replace(rules, budget_s=rules.budget_s / 2)).median
+        return median if all_agree(self._comm, silent.works) else None
 
     @property
     def _silent(self) -> NullComm:
@@ -366,7 +366,7 @@ class RankSession:
             torch.cuda.synchronize(self._comm.device)
 
 
-class Trial:
+class MayFail:
     """A call that may fail on one rank alone: it does nothing from then on, so that this rank keeps in step with the others."""
 
     def __init__(self, make: Callable[[], Callable[[], object]]) -> None:

@@ -251,7 +251,7 @@ def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tup
     """
     prepared, first_ms, held = _timed(kernel, mask, case, session)
     is_useful = first_ms / 1e3 < SLOW_S or (first_ms / 1e3 < LONG_S and first_ms >= 2 * session.slow_plans.get(kernel.label, 0.0))
-    if not is_useful and not kernel.chooses:  # whose trial is not part of planning
+    if not is_useful and not kernel.chooses:  # whose autotuning is not part of planning
         return prepared, first_ms, 0.0, held
     session.phase("build")  # with a deadline of its own
     del prepared  # there may be no memory for two

@@ -43,14 +43,14 @@ def load_carefully(path: str, seconds: float) -> list[str]:
 def refuse_harmful(path: str, seconds: float, advice: str = "fix it") -> None:
     """Raises BadInput for a file that ends or hangs the process that imports it. Any other fault is told by who loads it."""
     try:
-        ask(f"{__name__}:Trial", path, {"start": seconds, "import": seconds})
+        ask(f"{__name__}:Importing", path, {"start": seconds, "import": seconds})
     except ChildLost as lost:
         if lost.status == "timeout":
             raise BadInput(f"the plugin {path} is not imported within {seconds:g} s; {advice}.") from None
         raise BadInput(f"the plugin {path} breaks the process that imports it, so fix it first: {lost.reason}.") from None
 
 
-class Trial:
+class Importing:
     """A service that only imports a file."""
 
     ready = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class Best(Kernel):
     name = "best"
-    about = "per pass the fastest of the other kernels, by records or a short trial"
+    about = "per pass the fastest of the other kernels, by records or autotuning"
     devices = ("cpu", "cuda")
     capability = (0, 0)
     chooses = True

@@ -1,1 +1,1 @@
-"""How the kernel `best` chooses: classes of calls, candidates, measured records, trials and what is kept of them."""
+"""How the kernel `best` chooses: classes of calls, candidates, measured records, autotuning and what is kept of it."""

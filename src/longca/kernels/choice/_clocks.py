@@ -1,4 +1,4 @@
-"""Clocks of a trial: milliseconds of one call on the device."""
+"""Clocks for autotuning: milliseconds of one call on the device."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-Source = Literal["records", "trial", "preference"]
-Obstacle = Literal["", "deterministic", "ranks", "graph", "torch.func", "long", "memory"]  # why no trial ran; "": none was needed
+Source = Literal["records", "autotuning", "preference"]
+Obstacle = Literal["", "deterministic", "ranks", "graph", "torch.func", "long", "memory"]  # why it was not autotuned; "": no need
 TIE = 0.01  # relative difference up to which the times of two kernels count as equal
 Timed = TypeVar("Timed")
 
@@ -26,7 +26,7 @@ def is_tie(time: float, least: float) -> bool:
 
 
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One kernel in one pass: its time in a trial, or its time over that of the fastest in records. `note` says why it has none."""
+    """One kernel in one pass: its time in autotuning, or its time over that of the fastest in records. `note` says why it has none."""
 
     kernel: str
     ms: float | None = None

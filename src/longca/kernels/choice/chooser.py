@@ -1,7 +1,7 @@
-"""Chooses kernels for a call: records put the candidates in order, and a short trial takes the fastest of the first ones.
+"""Chooses kernels for a call: records put the candidates in order, and autotuning takes the fastest of the first ones.
 
-No trial runs where `longca tune` has measured the class, where one could hurt (`obstacle`), or where one way is left: there the first in
-that order is taken. `benchmarks/best_of_all.py` shows what share of the fastest this rule reaches.
+Nothing is autotuned where `longca tune` has measured the class, where that could hurt (`obstacle`), or where one way is left: there the
+first in that order is taken. `benchmarks/best_of_all.py` shows what share of the fastest this rule reaches.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from longca.kernels.choice.records import Evidence
 from longca.masks import AnyMask, BlockMask
 from longca.text import say
 
-ENTRANTS = 5  # of a trial's pass: the first by records, and as many that have none
-FAR = 1.25  # a kernel that records show so far behind the first takes no part in a trial
-MOST_FLOPS = {"cpu": 2e9, "cuda": 5e13}  # of the forward of a trial: 80 ms on an H200
+ENTRANTS = 5  # in a pass of autotuning: the first by records, and as many that have none
+FAR = 1.25  # a kernel that records show so far behind the first is not timed
+MOST_FLOPS = {"cpu": 2e9, "cuda": 5e13}  # of a forward that is autotuned: 80 ms on an H200
 _lock = RLock()
-_made: dict[tuple[object, ...], Choice] = {}  # the trials of this process
+_made: dict[tuple[object, ...], Choice] = {}  # what this process autotuned
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Contest:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What a trial's result depends on, in one process."""
+        """What the result of autotuning depends on, in one process."""
         return self.device, self.wanted, *(tuple(kernel.label for kernel in self.entrants.of(pass_)) for pass_ in ("fwd", "bwd"))
 
     @cached_property
     def entrants(self) -> Candidates:
-        """The kernels of a trial, the likeliest first. One that runs both passes itself must be among those of both, or be needed."""
+        """The kernels to time, the likeliest first. One that runs both passes itself must be among those of both, or be needed."""
         first = {pass_: [kernel.label for kernel in self._first_of(pass_)] for pass_ in ("fwd", "bwd")}
         whole = [kernel for kernel in self.all.whole if kernel.label in first["fwd"] and kernel.label in first["bwd"]]
         return Candidates(
@@ -112,7 +112,7 @@ def contest(mask: AnyMask, case: Case, available: Available | None = None, witho
 
 
 def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
-    """Returns the kernels to run a call with; runs a trial where one is needed. `without` are kernels that refused to be prepared."""
+    """Returns the kernels to run a call with; autotunes where that is needed. `without` are kernels that refused to be prepared."""
     asked = contest(mask, case, without=without)
     if not asked.all:
         raise Refused(words.missing(mask, case))
@@ -121,22 +121,22 @@ def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
         return choice
     with _lock:
         if asked.key not in _made:
-            _made[asked.key] = _tried(asked, mask, case, without)
+            _made[asked.key] = _autotuned(asked, mask, case, without)
         return _made[asked.key]
 
 
 def remembered(asked: Contest, mask: AnyMask, case: Case) -> Choice | None:
-    """Returns the choice that needs no trial now: that of an earlier trial of this process, or the first kernels; None where a trial
+    """Returns the choice that needs no autotuning now: what this process autotuned before, or the first kernels; None where autotuning
     decides."""
     if asked.key in _made:
         return _made[asked.key]
     if asked.is_tuned or asked.has_one_way:
-        return without_trial(asked, case)
+        return without_autotuning(asked, case)
     hindrance = obstacle(mask, case)
-    return without_trial(asked, case, hindrance) if hindrance else None
+    return without_autotuning(asked, case, hindrance) if hindrance else None
 
 
-def without_trial(asked: Contest, case: Case, hindrance: Obstacle = "") -> Choice:
+def without_autotuning(asked: Contest, case: Case, hindrance: Obstacle = "") -> Choice:
     """Returns the first kernels by records and preference."""
     forward, backward = asked.first(case)
     known = asked.known["fwd"].slower(forward) is not None or asked.known["bwd"].slower(backward) is not None
@@ -146,19 +146,19 @@ def without_trial(asked: Contest, case: Case, hindrance: Obstacle = "") -> Choic
 
 
 def forget() -> None:
-    """Drops the trials of this process."""
+    """Drops what this process autotuned."""
     _made.clear()
 
 
-def _tried(asked: Contest, mask: AnyMask, case: Case, without: Collection[str]) -> Choice:
+def _autotuned(asked: Contest, mask: AnyMask, case: Case, without: Collection[str]) -> Choice:
     import torch
 
-    from longca.kernels.choice._trial import run_trial
+    from longca.kernels.choice._autotune import autotune
 
     try:
-        return run_trial(asked.entrants, mask, case)
+        return autotune(asked.entrants, mask, case)
     except torch.OutOfMemoryError:
-        return without_trial(asked, case, "memory")
+        return without_autotuning(asked, case, "memory")
     except Refused:  # every entrant failed; others may have been left out
         failed = {*without, *(kernel.label for kernel in asked.entrants.all)}
         if not candidates(mask, case, without=failed):
@@ -170,9 +170,9 @@ def _tried(asked: Contest, mask: AnyMask, case: Case, without: Collection[str]) 
 
 
 def obstacle(mask: AnyMask, case: Case) -> Obstacle:
-    """Returns why no trial may run now; empty where one may.
+    """Returns why this call cannot be autotuned now; empty where it can.
 
-    Ranks come to a new class at different steps, and those that wait for another's trial in a collective may time out."""
+    Ranks come to a new class at different steps, and those that wait in a collective while another autotunes may time out."""
     import torch
 
     if case.deterministic:
@@ -193,7 +193,7 @@ def _say_once(asked: Contest, choice: Choice) -> None:
     if choice.obstacle == "ranks" and torch.distributed.get_rank() > 0:
         return  # the first rank says it for all
     if choice.obstacle == "ranks" or (choice.obstacle == "long" and choice.source == "preference"):
-        _say(words.no_trial(choice.source, choice.obstacle, asked.device))
+        _say(words.not_autotuned(choice.source, choice.obstacle, asked.device))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Sentences on choices of `best`: why a kernel runs, why no trial did, and what no kernel can do."""
+"""Sentences on choices of `best`: why a kernel runs, why it was not autotuned, and what no kernel can do."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 OBSTACLES: dict[Obstacle, str] = {
     "deterministic": "the choice must not depend on a clock where determinism is asked for",
-    "ranks": "no trial runs in a job of several ranks",
+    "ranks": "no autotuning in a job of several ranks",
     "graph": "nothing can be timed while a CUDA graph is captured",
     "torch.func": "nothing can be timed inside torch.func",
-    "long": "no trial runs for a call of so much work",
-    "memory": "there is no memory for the inputs of a trial",
+    "long": "no autotuning for a call of so much work",
+    "memory": "there is no memory for the inputs of autotuning",
 }
 EQUAL = f"within {100 * TIE:g} %, with less workspace or the kernel of the forward"
 
 
 def why(asked: Contest, choice: Choice | None, pass_: str, likely: str) -> str:
-    """Returns why a kernel runs a pass, or which ones a trial would try."""
+    """Returns why a kernel runs a pass, or which ones autotuning would time."""
     if choice is None:
         return _undecided(asked, pass_, likely)
     label = choice.by_pass[pass_]
-    if choice.source == "trial":
-        return _tried(label, choice.options[pass_])
+    if choice.source == "autotuning":
+        return _autotuned(label, choice.options[pass_])
     if len(choice.options[pass_]) == 1:
         return "no other kernel that is available here can do this"
     reason = f"; {OBSTACLES[choice.obstacle]}" if choice.obstacle else ""
@@ -45,7 +45,7 @@ def _undecided(asked: Contest, pass_: str, likely: str) -> str:
     labels, lead = [kernel.label for kernel in asked.entrants.of(pass_)], _lead(asked, pass_, likely)
     if len(labels) == 1:
         return lead or "no other kernel supports this"
-    return f"{lead}; a trial decides between {', '.join(labels)}" if lead else f"no records: a trial would try {', '.join(labels)}"
+    return f"{lead}; autotuning decides between {', '.join(labels)}" if lead else f"no records: autotuning would time {', '.join(labels)}"
 
 
 def _lead(asked: Contest, pass_: str, label: str) -> str:
@@ -66,12 +66,12 @@ def _described(entry: ClassRecords, tuned: bool) -> str:
     return f"{source}, {kind}, about {format_size(entry.seqlen)} tokens, {entry.heads} heads of {entry.head_dim}"
 
 
-def _tried(label: str, options: Sequence[Option]) -> str:
+def _autotuned(label: str, options: Sequence[Option]) -> str:
     own = next(option.ms for option in options if option.kernel == label)
     others = [(option.ms, option.kernel) for option in options if option.kernel != label and option.ms is not None]
     if own is None or not others:
-        return f"trial: {label} runs, and no other kernel did"
-    took, (ms, second) = f"trial: {label} takes {own:.3g} ms", min(others, key=itemgetter(0))
+        return f"autotuned: {label} runs, and no other kernel did"
+    took, (ms, second) = f"autotuned: {label} takes {own:.3g} ms", min(others, key=itemgetter(0))
     if is_tie(max(own, ms), min(own, ms)):
         return f"{took}, as fast as {second} ({ms:.3g} ms) {EQUAL}"
     if ms < own:
@@ -79,8 +79,8 @@ def _tried(label: str, options: Sequence[Option]) -> str:
     return f"{took}, {format_lead(ms / own)} {second}"
 
 
-def no_trial(source: Source, obstacle: Obstacle, device: str) -> str:
-    """Returns the line that says once which source decides in the place of trials."""
+def not_autotuned(source: Source, obstacle: Obstacle, device: str) -> str:
+    """Returns the line that says once which source decides in place of autotuning."""
     decides = f"records of {device} decide" if source == "records" else f"there are no records of {device}, and `preference` decides"
     return f"longca best: {OBSTACLES[obstacle]}; {decides}. `longca tune` measures beforehand."
 

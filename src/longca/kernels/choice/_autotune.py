@@ -1,4 +1,4 @@
-"""A trial: times a few kernels on tensors of the call, compares their results, and chooses.
+"""Autotuning: times a few kernels on tensors of the call, compares their results, and chooses.
 
 Samples of the kernels are interleaved, so that all see the same state of the device. The forward is chosen first; backwards are then timed
 from its out and lse, with whatever copies the pair needs. A kernel that runs both passes itself is chosen where the sum of its times is
@@ -55,14 +55,14 @@ class Entrant:
         return statistics.median(self.samples) if self.samples else 0.0
 
 
-def run_trial(among: Candidates, mask: AnyMask, case: Case) -> Choice:
+def autotune(among: Candidates, mask: AnyMask, case: Case) -> Choice:
     """Returns the choice; raises Refused where no kernel runs, and torch's error where there is no memory for the inputs."""
     with torch.inference_mode(False):
-        return Trial(mask, case).choice(among)
+        return Autotuner(mask, case).choice(among)
 
 
-class Trial:
-    """The state of one trial."""
+class Autotuner:
+    """The state of one autotuning run."""
 
     def __init__(self, mask: AnyMask, case: Case) -> None:
         self.mask, self.case, self.clock = mask, case, clock_for(case.device)
@@ -90,7 +90,7 @@ class Trial:
             reasons = [f"{option.kernel}: {option.note}" for failed in self.failures.values() for option in failed]
             raise Refused(f"no kernel that is available here runs this: {'; '.join(dict.fromkeys(reasons))}.")
         options = {"fwd": self._options("fwd", forwards)} | ({"bwd": self._options("bwd", backwards)} if second else {})
-        return Choice(first.kernel.label, second.kernel.label if second else "", "trial", options)
+        return Choice(first.kernel.label, second.kernel.label if second else "", "autotuning", options)
 
     def _options(self, pass_: str, entrants: Sequence[Entrant]) -> list[Option]:
         ordered = sorted(entrants, key=lambda entrant: entrant.ms)
@@ -101,7 +101,7 @@ class Trial:
         ends, entrants = self.clock.now() + BUDGET_S[self.case.device], list[Entrant]()
         for kernel, maker in makers:
             if entrants and self.clock.now() > ends:
-                self._note(pass_, kernel, f"not tried: the {BUDGET_S[self.case.device]:g} s of a trial's pass were over")
+                self._note(pass_, kernel, f"not tried: the {BUDGET_S[self.case.device]:g} s for this pass were over")
                 continue
             try:
                 entrants.append(maker())

@@ -1,4 +1,4 @@
-"""The tables of docs/measured-seeds-and-shapes.md, from the journals under results/."""
+"""Tables of the fastest kernels by mask, shape and window, for docs/measured.md and docs/measured-shapes.md."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ from longca.results.naming import Contest, Row
 from longca.results.problem import Pass
 from longca.results.ranking import Ranking
 from longca.results.record import Record
-from longca.results.tables import format_figure, markdown_table
+from longca.results.tables import markdown_table
 from longca.text import format_dims, format_heads, format_size
 
 SEEDS, SHAPES, PAPER = "h200/seeds", "h200/model-shapes", "h200/paper-kernel"
 WINDOWS, WINDOW_MASK, USUAL_WINDOW = "h200/windows", "sliding_window_causal", 1024
 KEYS = (512, 1024, 2048, 4096, 8192)  # bounds of keys that a query sees on average
-SHOWN = 32768
+SHOWN, LENGTHS = 32768, (8192, 32768, 131072)
 
 Shape = tuple[int, int, int, int]
 USUAL: Shape = (64, 8, 128, 128)
+LIKE_OTHERS: Shape = (40, 8, 128, 128)
 Place = tuple[str, Pass, int]  # mask, pass and length
 
 
-def documents() -> str:
-    """Per mask, pass and length the fastest kernels over all seeds; kernels that are as fast are counted."""
-    cells: dict[tuple[str, Pass], dict[int, str]] = {}
-    for (mask, pass_, seqlen), ranking in rankings_of_all_seeds():
-        cells.setdefault((mask, pass_), {})[seqlen] = fastest_of(ranking)
-    lengths = sorted({seqlen for own in cells.values() for seqlen in own})
-    table = [[mask, pass_.value, *(own.get(seqlen, "") for seqlen in lengths)] for (mask, pass_), own in cells.items()]
-    return markdown_table(["mask", "pass", *map(format_size, lengths)], table)
+def fastest() -> str:
+    """The fastest kernels per mask, pass and length: of masks with documents over all seeds, since one seed is not typical."""
+    rankings = _rankings(named(PAPER)) | dict(rankings_of_all_seeds())
+    table = [
+        [mask, *(_both([rankings.get((mask, pass_, seqlen)) for pass_ in PASSES]) for seqlen in LENGTHS)]
+        for mask in in_order({mask for mask, _, _ in rankings})
+    ]
+    return markdown_table(["mask", *(f"{format_size(seqlen)}, fwd / bwd" for seqlen in LENGTHS)], table)
+
+
+def _both(rankings: Iterable[Ranking | None]) -> str:
+    """The fastest kernels of forward / backward."""
+    return " / ".join(fastest_of(ranking) for ranking in rankings if ranking)
 
 
 def by_keys() -> str:
@@ -63,17 +69,16 @@ def _bin(step: int) -> str:
 def shapes() -> str:
     """The fastest kernels per mask, pass and shape."""
     found = _by_shape()
-    columns = {shape: None for own in found.values() for shape in own}
+    columns = {shape: None for own in found.values() for shape in own if shape != LIKE_OTHERS}
     table = [
-        [mask, pass_.value, *(fastest_of(own[shape]) if shape in own else "" for shape in columns)]
-        for (mask, pass_, seqlen), own in found.items()
-        if seqlen == SHOWN
+        [mask, *(_both([found.get((mask, pass_, SHOWN), {}).get(shape) for pass_ in PASSES]) for shape in columns)]
+        for mask in in_order({mask for mask, _, _ in found})
     ]
-    return markdown_table(["mask", "pass", *map(_name, columns)], table)
+    return markdown_table(["mask", *map(_name, columns)], table)
 
 
 def windows() -> str:
-    """Per pass and length the fastest kernels by the window, and milliseconds of the fastest."""
+    """Per pass and length the fastest kernels by the window."""
     found: dict[tuple[Pass, int], dict[int, Ranking]] = {}
     for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.problem.mask == WINDOW_MASK]):
         for group in group_rows(row_set).measured:
@@ -81,16 +86,11 @@ def windows() -> str:
             found.setdefault((group.contest.pass_, group.contest.seqlen), {})[window] = group.ranking
     sizes = sorted({window for own in found.values() for window in own})
     table = [
-        [pass_.value, format_size(seqlen), *(_with_ms(own[window]) for window in sizes)]
+        [pass_.value, format_size(seqlen), *(fastest_of(own[window]) for window in sizes)]
         for (pass_, seqlen), own in sorted(found.items(), key=lambda item: (PASSES.index(item[0][0]), item[0][1]))
         if own.keys() == set(sizes)
     ]
     return markdown_table(["pass", "tokens", *(f"w={window}" for window in sizes)], table)
-
-
-def _with_ms(ranking: Ranking) -> str:
-    """The fastest kernel with its speed, and its time."""
-    return f"{fastest_of(ranking)}, {format_figure(ranking.standings[0].ms)} ms"
 
 
 def rankings_of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
@@ -141,5 +141,5 @@ def _name(shape: Sequence[int]) -> str:
 
 
 TABLES = {
-    "seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "windows": windows,
+    "fastest": fastest, "seeds-by-keys": by_keys, "shapes": shapes, "windows": windows,
 }  # fmt: skip
