@@ -13,13 +13,11 @@ import pytest
 from journals import Write
 from longca import masks
 from longca.cli import main
-from longca.errors import BadInput
 from longca.kernels.block_selection import Heads, from_seed
 from longca.report.markdown import headline, headlines, render
 from longca.report.page_data import page_data
 from longca.report.pictures import pictures
 from longca.report.terminal import fastest_tables
-from longca.report.timelines import read_timeline
 from longca.results import naming
 from longca.results.cells import STATES, PageCell
 from longca.results.export import to_markdown
@@ -264,22 +262,3 @@ def test_a_kernel_has_one_look_and_those_seen_together_differ() -> None:
     methods = {name: number for name, number, *_ in data_of(made)["looks"]}
     assert len(methods) == 12
     assert len(set(methods.values())) == 2, "a method on any number of ranks, measured or simulated, has one colour"
-
-
-EVENTS = [{"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "rank 0"}},
-          {"ph": "X", "cat": "attention", "name": "a call", "pid": 0, "tid": 0, "ts": 1000.0, "dur": 500.0, "args": {}},
-          {"ph": "b", "cat": "transfer", "name": "kv", "pid": 1, "tid": 1, "id": 7, "ts": 250.0, "args": {"bytes": 1024}},
-          {"ph": "e", "cat": "transfer", "name": "kv", "pid": 1, "tid": 1, "id": 7, "ts": 2000.0}]  # fmt: skip
-
-
-def test_a_trace_becomes_a_timeline(tmp_path: Path) -> None:
-    trace = tmp_path / "ring.json"
-    trace.write_text(json.dumps({"traceEvents": EVENTS, "displayTimeUnit": "ms"}))
-    found = read_timeline(trace)
-    assert (found.title, found.spans) == ("ring", [(0, "attention", "a call", 1.0, 1.5, 0), (1, "transfer", "kv", 0.25, 2.0, 1024)])
-    trace.write_text(json.dumps({"traceEvents": EVENTS, "otherData": {"title": "ours"}}))
-    assert read_timeline(trace).title == "ours"
-    trace.write_text("{}")
-    for path in (trace, tmp_path / "nowhere.json"):
-        with pytest.raises(BadInput, match="`longca simulate --trace`"):
-            read_timeline(path)

@@ -14,7 +14,6 @@ from longca.compare.verdicts import Verdict
 from longca.report.looks import line_groups, numbers
 from longca.report.page_settings import setting_data
 from longca.report.pictures import pictures
-from longca.report.timelines import Timeline
 from longca.results.cells import STATES
 from longca.results.export import columns
 from longca.results.grouping import grouped, only_beside
@@ -36,9 +35,7 @@ CHANGED = (Verdict.BROKEN, Verdict.SLOWER, Verdict.FASTER, Verdict.MENDED)
 MOST_CHANGES = 200  # cells that are listed; the rest is counted
 
 
-def page_data(
-    results: Results, grouping: Groups, title: str, folders: Sequence[str] = (), timelines: Sequence[Timeline] = ()
-) -> dict[str, Any]:
+def page_data(results: Results, grouping: Groups, title: str, folders: Sequence[str] = ()) -> dict[str, Any]:
     """The data of the page; records are known by their number."""
     rows, settings = grouping.rows, grouping.settings
     records = {record.key: number for number, record in enumerate(results.records)}
@@ -62,7 +59,6 @@ def page_data(
         "start": _start(settings, rows),
         "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
-        "timelines": list(timelines),
     }
 
 

@@ -54,7 +54,6 @@ function drawSetting() {
 function drawColoured() {
   setTheme();
   drawSetting();
-  drawTimelines();
 }
 
 function scrollToSection() {
