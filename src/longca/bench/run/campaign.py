@@ -53,7 +53,7 @@ def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -
     model, versions = devices.model(level.device), level.catalogue.versions
     cells = level.cells(steps)
     if not dry:
-        refuse_hopeless(cells, level.suite.limits, level.suite.per_rank)
+        refuse_hopeless(cells, level.suite.limits)
     planned = plan(cells, model, versions, mask_outline if dry else mask_entry)
     level.admit(planned, dry)
     return planned
