@@ -19,7 +19,7 @@ from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
 from longca.bench.run.health import busy
 from longca.bench.run.level import Level
-from longca.bench.run.progress import Show, TimeLeft, progress
+from longca.bench.run.progress import Progress, Show, TimeLeft
 from longca.bench.run.slow import SlowKernels
 from longca.errors import BadInput
 from longca.results.doubts import without_doubtful
@@ -67,7 +67,7 @@ def measure(
     retry: bool = False,
     full: bool = False,
     stop_after: float | None = None,
-    show: Show = progress,
+    show: Show = Progress,
 ) -> Finished:
     """Measures what the journal in `out` does not hold yet."""
     machine = describe(level)
