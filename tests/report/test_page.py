@@ -89,7 +89,6 @@ def test_the_first_screen_answers(page: Browser) -> None:
     assert [cell.split("\n") for row in rows for cell in row[1:]] == [["fa4:bands", "10?", "2.00× flex"]] * 4
     assert page.script("return document.querySelector('#matrix tbody td button').getBoundingClientRect().bottom") < 900
     assert "wrong fa2:bands, fwd: </script><script>alert(2)</script>" in text(page, "#failures-list")
-    assert page.script("return document.getElementById('changes').hidden"), "nothing was measured twice"
 
 
 def test_a_hostile_name_stays_text(page: Browser) -> None:

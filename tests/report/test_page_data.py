@@ -161,39 +161,6 @@ def test_both_passes_are_the_sum_of_a_forward_and_a_backward() -> None:
     }
 
 
-STEADY = [1.0 + (7 * n % 30) / 5000 for n in range(30)]
-
-
-def test_what_changed_names_versions_and_times(write: Write) -> None:
-    """Steady samples of an edited kernel: it became twice as fast on one mask, and broke on another."""
-    place: Data = {"which": "fwd", "schema": 2}
-    old = [
-        kernel("mine", [2 * ms for ms in STEADY], **place, mask=mask, mask_digest=mask, versions={"code": "one"})
-        for mask in ("full", "causal")
-    ]
-    place |= {"versions": {"code": "two"}}
-    new = [
-        kernel("mine", STEADY, **place, mask="full", mask_digest="full"),
-        kernel("mine", None, **place, mask="causal", mask_digest="causal", status="wrong", reason="out is off"),
-    ]
-    keyed = [record | {"key": f"v{number}"} for number, record in enumerate([*old, *new])]
-    found = data_of(write("changed", keyed))["changes"]
-    assert sorted(found["counts"]) == [["broken", 1], ["faster", 1]]
-    (broken, faster) = sorted(found["cells"])
-    assert (broken[4], broken[5:]) == ("out is off", ["code one", "code two"])
-    assert faster[3] == pytest.approx(0.5)
-
-
-def test_what_changed_between_two_folders_with_the_same_versions(write: Write) -> None:
-    """The same cells with the same keys: one became slower, and of a copy nothing is said."""
-    before = [kernel("mine", STEADY, "fwd", mask=mask, mask_digest=mask) for mask in ("full", "causal")]
-    slower = kernel("mine", [2 * ms for ms in STEADY], "fwd", mask="full", mask_digest="full")
-    old, new, copy = write("before", before), write("after", [slower, before[1]]), write("copy", before)
-    for folders, counts in (((old, new), [["slower", 1]]), ((old, copy), [])):
-        results = read_all(folders)
-        assert page_data(results, groups_of(results), "")["changes"]["counts"] == counts
-
-
 def test_what_failed_comes_before_what_was_never_tried() -> None:
     made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
     names = (("plain", "skipped"), ("old", "unsupported"))
