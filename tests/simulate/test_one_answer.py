@@ -32,6 +32,8 @@ def test_recommend_says_what_simulate_says() -> None:
     assert str(first).startswith(str(simulated).partition("\n")[0])
     assert first.answer.seeds == tuple(range(8))
     assert f'method="{first.best.method}"' in first.code
+    assert "# simulated, not measured (cluster h100-ib)" in first.code
+    assert first.best.sources == ()
     assert first.best.ms == longca.best("causal_document", "2K", head_dim=64, cluster="h100-ib", **SHAPE).ms  # type: ignore[arg-type]
 
 
@@ -62,15 +64,6 @@ def test_less_memory_is_another_question() -> None:
     assert little.best is None or little.best.memory_gib is not None
     assert little.best is None or little.best.memory_gib * 1024 <= 6  # type: ignore[operator]
     assert str(little) != str(plenty)
-
-
-def test_records_that_are_given_answer_first(tmp_path: Path, capsys: Captured) -> None:
-    words = ["--gpus", "2", "--heads", "8:4", "--head-dim", "64", "--seqlen", "2K"]
-    assert main(["simulate", *words, "--masks", "causal_document", "--methods", "ring_p2p", "--out", str(tmp_path / "sim")]) == 0
-    assert ask(results=tmp_path / "sim").best.method == "ring_p2p"  # type: ignore[union-attr]
-    other = longca.recommend("full", "2K", cluster="h100-ib", results=tmp_path / "sim", head_dim=64, **SHAPE)  # type: ignore[arg-type]
-    assert other.best is not None
-    assert other.best.sources == ()
 
 
 @pytest.mark.slow

@@ -13,17 +13,17 @@ from longca.simulate.answers import Simulation
 from longca.text import format_dims, format_heads
 
 
-def simulated_answer(question: Question, model: str | None = None, progress: bool = True) -> tuple[Answer, list[Part]]:
+def simulated_answer(question: Question, cluster: str, model: str | None = None) -> tuple[Answer, list[Part]]:
     """The answer of the simulation, and its words: those of `longca simulate --best`. That of a model is for all its layers."""
-    simulation = run_simulation(request_of(question, model, progress), lambda row: None)
+    simulation = run_simulation(request_of(question, cluster, model), lambda row: None)
     packs = max((contest.packs for contest in simulation.contests), default=0)
     drawn = question.has_documents and not question.problem.documents
     seeds = tuple(sorted({result.cell.problem.seed for result in simulation.results})) if drawn else ()
-    cluster, choices = simulation.cluster, tuple(choices_of(simulation))
-    return Answer(question, cluster.device, bool(cluster.cores), seeds, packs, choices, None, (), (), None, ()), simulation.parts()
+    machine, choices = simulation.cluster, tuple(choices_of(simulation))
+    return Answer(question, machine.device, bool(machine.cores), seeds, packs, choices, None, (), (), None, ()), simulation.parts()
 
 
-def request_of(question: Question, model: str | None, progress: bool) -> SimulateRequest:
+def request_of(question: Question, cluster: str, model: str | None) -> SimulateRequest:
     problem = question.problem
     given = msgspec.structs.asdict(problem)
     return SimulateRequest(
@@ -42,10 +42,9 @@ def request_of(question: Question, model: str | None, progress: bool) -> Simulat
         softcap=problem.softcap,
         sinks=problem.sinks,
         scale=problem.scale,
-        cluster=question.cluster or "",
+        cluster=cluster,
         constants={} if question.memory_gib is None else {"memory_gib": question.memory_gib},
         best=True,
-        progress=progress,
     )
 
 

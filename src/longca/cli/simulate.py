@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="search all grids, windows and stages for the best, and say why it is and how sure that is (passes: fwd+bwd)",
     )
-    parser.add_argument("--out", metavar="DIR", help="add records to the journal in DIR, for report, compare and recommend --cluster")
+    parser.add_argument("--out", metavar="DIR", help="add records to the journal in DIR, for report and compare")
     add_json(parser, "print one JSON object per result, with --validate one for all")
     parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
     parser.add_argument("--ranks", metavar="A,B", help="the ranks of --trace (default: the first 8)")
