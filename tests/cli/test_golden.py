@@ -99,9 +99,9 @@ def compare_kernel(write: Write) -> None:
 
 
 def compare_history(write: Write) -> None:
-    """A step, a creep, an outlier, and records that are left out."""
+    """A step, a single run that is slower, and records that are left out."""
     rng = np.random.default_rng(0)
-    levels = [[1.0, 1.0, 1.0, 1.2, 1.2], [1.04**run for run in range(5)], [1.0, 1.0, 1.3, 1.0, 1.0]]
+    levels = [[1.0, 1.0, 1.0, 1.2, 1.2], [1.0, 1.0, 1.3, 1.0, 1.0]]
     for run in range(5):
         times = [(line[run] * np.exp(0.003 * rng.standard_normal(30))).tolist() for line in levels]
         write(f"run-{run}", [*(make_record(samples, seed=seed) for seed, samples in enumerate(times)), make_record(None, seed=9)])
@@ -109,7 +109,7 @@ def compare_history(write: Write) -> None:
 
 
 def recommend(write: Write) -> None:
-    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; methods, also simulated; no answer."""
+    """A pair, with and without details; nearest answers, of a known and an unknown error; a window; methods; no answer."""
     made = [kernel("flex", None, "fwd", mask="causal_document", mask_digest="d0", status="oom", reason="out of memory")]
     for seed, factor in enumerate((1.0, 2.0)):
         about = {"mask": "causal_document", "seed": seed, "mask_digest": f"d{seed}", "flops": round(11e9 * factor * 2)}
@@ -130,7 +130,6 @@ def recommend(write: Write) -> None:
         (0, [*causal, "--seqlen", "20K", "--pass", "fwd"]),
         (0, [*causal, "--seqlen", "20K", "--pass", "fwd", "--head-dim", "64"]),
         (0, [*causal, "--seqlen", "8K", "--pass", "fwd", "--model", "mistral-7b"]),
-        (0, [*many, "--cluster", "h100-ib"]),
         (0, ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "8", "--results", "cpu"]),
         (NO_RECORD, ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "heads=2", "--results", "blocks"]),
         (NO_RECORD, many),
@@ -143,7 +142,7 @@ def recommend(write: Write) -> None:
 
 
 def recommend_code(write: Write) -> None:
-    """A pair and the nearest one, a softcap, given documents, and ranks: one node, two nodes, simulated, and blocks that q and k select."""
+    """A pair and the nearest one, a softcap, given documents, and ranks: one node, two nodes, and blocks that q and k select."""
     rates = {("fa3", "fwd"): 600.0, ("fa3", "bwd"): 300.0, ("fa4:bands", "fwd"): 500.0, ("fa4:bands", "bwd"): 400.0}
     own = masks.causal_document(8192, documents=[8192])
     made = [cell(name, n, rate, part) for n in (8192, 16384) for (name, part), rate in rates.items()]
@@ -151,7 +150,7 @@ def recommend_code(write: Write) -> None:
     given = {"mask": "causal_document", "mask_digest": own.digest, "area": own.area, "given": {"documents": True}}
     made.append(kernel("fa4:bands", [10.0], **given))
     selected = {"mask": "uniform_block", "params": {"b": 128, "ratio": 0.5, "heads": 8}, "source": "moba", "seed": 7, "deterministic": True}
-    made += [split("usp", 1.0, ranks=8), split("usp", 1.0, ranks=12, simulated="h100-ib"), split("ulysses", 1.0, **selected)]
+    made += [split("usp", 1.0, ranks=8), split("usp", 1.0, ranks=12), split("ulysses", 1.0, **selected)]
     with (write("made", made) / "masks.jsonl").open("a") as file:
         file.write(mask_line(own))
     for words in (
@@ -160,7 +159,7 @@ def recommend_code(write: Write) -> None:
         ["--mask", "causal", "--seqlen", "8K", "--model", "gemma2-27b"],
         ["--mask", "causal_document", "--seqlen", "8K", "--own-documents"],
         ["--mask", "causal", "--seqlen", "8K", "--gpus", "8"],
-        ["--mask", "causal", "--seqlen", "8K", "--gpus", "12", "--cluster", "h100-ib"],
+        ["--mask", "causal", "--seqlen", "8K", "--gpus", "12"],
         ["--mask", "uniform_block", "--seqlen", "8K", "--set", "b=128", "--source", "moba", "--deterministic", "--gpus", "64"],
     ):
         print(f"\n$ longca recommend {shlex.join(words)} --code", flush=True)

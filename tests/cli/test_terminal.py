@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """
 from types import SimpleNamespace
-from longca.bench.run.progress import TimeLeft, progress
+from longca.bench.run.progress import Progress, TimeLeft
 from longca.cli._tables import show_table
 from longca.results.problem import Pass
 from longca.results.record import BuiltMask, LevelName, Record, Status
@@ -19,8 +19,8 @@ show_table(("kernel", "why"), [("a", "pip install longca[cu13]"), ("b", "cannot 
 planned = make_cell(kernel="k:v", mask="causal", seqlen=64, pass_=Pass.FWD)
 cell = dict(schema=3, key="k", env="e", level=LevelName.KERNEL, kernel="k", asked="k:v", variant="v", problem=planned.problem)
 cell |= dict(built=BuiltMask("d", 1, 64, 64), flops=1)
-with progress([SimpleNamespace(cell=planned)], TimeLeft({"k": 7.0})) as watcher:
-    assert type(watcher).__name__ == "LiveProgress"
+with Progress([SimpleNamespace(cell=planned)], TimeLeft({"k": 7.0})) as watcher:
+    watcher.begin(SimpleNamespace(cell=planned))
     watcher.say("said [/usr/lib/z.so]")
     watcher.finished(Record(status=Status.ERROR, reason="in [/usr/lib/y.so]", **cell))
 """
@@ -44,3 +44,5 @@ def test_brackets_in_texts_are_shown_and_break_nothing() -> None:
     assert code == 0, shown
     for text in ("longca[cu13]", "[/usr/lib/x.so]", "[/usr/lib/y.so]", "[/usr/lib/z.so]"):
         assert text in shown
+    assert "[0/1, 7 s left] k:v causal 64" in shown
+    assert "[1/1, 0 s left] k:v causal 64 fwd: error: in [/usr/lib/y.so]" in shown

@@ -15,7 +15,6 @@ from longca.recommend.question import Question
 from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
 from longca.results.ratio import REPEATS
-from longca.simulate.cluster import find, to_toml
 from longca.text import parse_memory
 from report.made import around, blocks, kernel, split
 
@@ -57,25 +56,19 @@ def test_memory_as_one_writes_it() -> None:
     assert [parse_memory(text) for text in ("80GB", "80 gb", "1.5MB", "3kB")] == [80 * 10**9, 80 * 10**9, 1500000, 3000]
 
 
-def test_an_unknown_cluster_is_refused_with_the_nearest_name_and_all_names(write: Write, capsys: Captured, tmp_path: Path) -> None:
-    """Records may have other clusters than LongCA: of a user's file."""
-    folder = write("own", [split("usp", 1.0, simulated="wolke7")])
-    known = "(known are: a100-ib, b200-ib, cpu-gloo, gb200-nvl72, h100-ib, h200-ib, h200-shared-8, wolke7)"
-    for name, near in (("h100ib", "h100-ib"), ("wolke", "wolke7")):
-        for words in (["--mask", "causal", "--seqlen", "8K"], ["--export", str(tmp_path / "all.json")]):
-            assert main(["recommend", *words, "--results", str(folder), "--gpus", "64", "--cluster", name]) == 2
-            assert capsys.readouterr().err == f"longca: unknown cluster {name!r}; did you mean {near!r} {known}?\n"
-    assert asked(folder, "--gpus", "64", "--cluster", "foo") == 2
+def test_an_unknown_cluster_is_refused_with_the_nearest_name_and_all_names(capsys: Captured) -> None:
+    known = "(known are: a100-ib, b200-ib, cpu-gloo, gb200-nvl72, h100-ib, h200-ib, h200-shared-8)"
+    question = ["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "64", "--cluster"]
+    assert main([*question, "h100ib"]) == 2
+    assert capsys.readouterr().err == f"longca: unknown cluster 'h100ib'; did you mean 'h100-ib' {known}?\n"
+    assert main([*question, "foo"]) == 2
     assert capsys.readouterr().err == f"longca: unknown cluster 'foo'; {known[1:-1]}.\n"
-    with pytest.raises(BadInput, match="unknown cluster 'wolke'; did you mean 'wolke7'"):
-        best("causal", "8K", gpus=64, cluster="wolke", results=folder)
 
 
-def test_a_cluster_file_stands_for_the_records_that_were_simulated_with_it(write: Write, capsys: Captured, tmp_path: Path) -> None:
-    file = tmp_path / "wolke7.toml"
-    file.write_text(to_toml(find("h100-ib")[1]))
-    assert asked(write("own", [split("usp", 1.0, simulated="wolke7")]), "--gpus", "64", "--cluster", str(file)) == 0
-    assert "simulated on" in capsys.readouterr().out
+@pytest.mark.parametrize("flags", [["--gpus", "1"], ["--results", "here"], ["--device", "H200"], ["--calls-per-plan", "1"]])
+def test_what_no_simulation_answers_is_refused_beside_a_cluster(flags: list[str], capsys: Captured) -> None:
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "64", "--cluster", "h100-ib", *flags]) == 2
+    assert "--cluster simulates two GPUs or more (--gpus)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("slower", "as_good"), [(1 + REPEATS - 1e-3, True), (1 + REPEATS + 1e-3, False)])

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from journals import Write
 from report.browser import Browser
 from report.made import FLOPS, Record, around, kernel, make_record
 from report.opened import FIRST, PAINT, choose, opened, opened_again, press_button, ready_after, series, settle, text
-from report.test_page_data import EVENTS
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +89,6 @@ def test_the_first_screen_answers(page: Browser) -> None:
     assert [cell.split("\n") for row in rows for cell in row[1:]] == [["fa4:bands", "10?", "2.00× flex"]] * 4
     assert page.script("return document.querySelector('#matrix tbody td button').getBoundingClientRect().bottom") < 900
     assert "wrong fa2:bands, fwd: </script><script>alert(2)</script>" in text(page, "#failures-list")
-    assert page.script("return document.getElementById('changes').hidden"), "nothing was measured twice"
 
 
 def test_a_hostile_name_stays_text(page: Browser) -> None:
@@ -352,17 +349,4 @@ def test_methods_stand_over_gpus_and_simulated_points_are_hollow(write: Write, b
         choose(page, "measure", measure)
         assert series(page, "causal")["ring fa4:bands"][0] == [2, value]
     assert [row[0] for row in page.script(CELLS, "matrix")[1:]] == ["causal", "causal, simulated on h100-ib"]
-    assert page.complaints() == []
-
-
-def test_a_trace_becomes_a_timeline(write: Write, browser: Browser, tmp_path: Path) -> None:
-    trace = tmp_path / "ring.json"
-    trace.write_text(json.dumps({"traceEvents": EVENTS, "otherData": {"title": HOSTILE}}))
-    page = opened(browser, write("made", [make_record()]), tmp_path, "--trace", str(trace))
-    assert text(page, "#timelines h3") == HOSTILE
-    chart = "drawn.get(document.querySelector('#timelines .plot'))"
-    assert page.script(PAINT + f"return {chart}.getOption().yAxis[0].data") == ["rank 0", "rank 1"]
-    page.script(f"{chart}.dispatchAction({{ type: 'dataZoom', start: 20, end: 30 }})")
-    settle(page)
-    assert page.script("return location.hash") == "#spans=20-30"
     assert page.complaints() == []

@@ -13,13 +13,11 @@ import pytest
 from journals import Write
 from longca import masks
 from longca.cli import main
-from longca.errors import BadInput
 from longca.kernels.block_selection import Heads, from_seed
 from longca.report.markdown import headline, headlines, render
 from longca.report.page_data import page_data
 from longca.report.pictures import pictures
 from longca.report.terminal import fastest_tables
-from longca.report.timelines import read_timeline
 from longca.results import naming
 from longca.results.cells import STATES, PageCell
 from longca.results.export import to_markdown
@@ -163,39 +161,6 @@ def test_both_passes_are_the_sum_of_a_forward_and_a_backward() -> None:
     }
 
 
-STEADY = [1.0 + (7 * n % 30) / 5000 for n in range(30)]
-
-
-def test_what_changed_names_versions_and_times(write: Write) -> None:
-    """Steady samples of an edited kernel: it became twice as fast on one mask, and broke on another."""
-    place: Data = {"which": "fwd", "schema": 2}
-    old = [
-        kernel("mine", [2 * ms for ms in STEADY], **place, mask=mask, mask_digest=mask, versions={"code": "one"})
-        for mask in ("full", "causal")
-    ]
-    place |= {"versions": {"code": "two"}}
-    new = [
-        kernel("mine", STEADY, **place, mask="full", mask_digest="full"),
-        kernel("mine", None, **place, mask="causal", mask_digest="causal", status="wrong", reason="out is off"),
-    ]
-    keyed = [record | {"key": f"v{number}"} for number, record in enumerate([*old, *new])]
-    found = data_of(write("changed", keyed))["changes"]
-    assert sorted(found["counts"]) == [["broken", 1], ["faster", 1]]
-    (broken, faster) = sorted(found["cells"])
-    assert (broken[4], broken[5:]) == ("out is off", ["code one", "code two"])
-    assert faster[3] == pytest.approx(0.5)
-
-
-def test_what_changed_between_two_folders_with_the_same_versions(write: Write) -> None:
-    """The same cells with the same keys: one became slower, and of a copy nothing is said."""
-    before = [kernel("mine", STEADY, "fwd", mask=mask, mask_digest=mask) for mask in ("full", "causal")]
-    slower = kernel("mine", [2 * ms for ms in STEADY], "fwd", mask="full", mask_digest="full")
-    old, new, copy = write("before", before), write("after", [slower, before[1]]), write("copy", before)
-    for folders, counts in (((old, new), [["slower", 1]]), ((old, copy), [])):
-        results = read_all(folders)
-        assert page_data(results, groups_of(results), "")["changes"]["counts"] == counts
-
-
 def test_what_failed_comes_before_what_was_never_tried() -> None:
     made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
     names = (("plain", "skipped"), ("old", "unsupported"))
@@ -264,22 +229,3 @@ def test_a_kernel_has_one_look_and_those_seen_together_differ() -> None:
     methods = {name: number for name, number, *_ in data_of(made)["looks"]}
     assert len(methods) == 12
     assert len(set(methods.values())) == 2, "a method on any number of ranks, measured or simulated, has one colour"
-
-
-EVENTS = [{"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "rank 0"}},
-          {"ph": "X", "cat": "attention", "name": "a call", "pid": 0, "tid": 0, "ts": 1000.0, "dur": 500.0, "args": {}},
-          {"ph": "b", "cat": "transfer", "name": "kv", "pid": 1, "tid": 1, "id": 7, "ts": 250.0, "args": {"bytes": 1024}},
-          {"ph": "e", "cat": "transfer", "name": "kv", "pid": 1, "tid": 1, "id": 7, "ts": 2000.0}]  # fmt: skip
-
-
-def test_a_trace_becomes_a_timeline(tmp_path: Path) -> None:
-    trace = tmp_path / "ring.json"
-    trace.write_text(json.dumps({"traceEvents": EVENTS, "displayTimeUnit": "ms"}))
-    found = read_timeline(trace)
-    assert (found.title, found.spans) == ("ring", [(0, "attention", "a call", 1.0, 1.5, 0), (1, "transfer", "kv", 0.25, 2.0, 1024)])
-    trace.write_text(json.dumps({"traceEvents": EVENTS, "otherData": {"title": "ours"}}))
-    assert read_timeline(trace).title == "ours"
-    trace.write_text("{}")
-    for path in (trace, tmp_path / "nowhere.json"):
-        with pytest.raises(BadInput, match="`longca simulate --trace`"):
-            read_timeline(path)

@@ -10,9 +10,9 @@ from pathlib import Path
 from longca.errors import BadInput
 
 
-def refuse_no_png(path: str | Path, flag: str = "--png") -> None:
+def refuse_no_png(path: str | Path) -> None:
     if Path(path).suffix.lower() != ".png":
-        raise BadInput(f"{flag} writes a PNG file, so its name must end in .png, not {Path(path).name!r}.")
+        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {Path(path).name!r}.")
 
 
 def make_folder(folder: Path) -> None:

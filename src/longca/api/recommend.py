@@ -12,16 +12,15 @@ from longca.api.model_window import model_note
 from longca.api.takes import takes
 from longca.bench.plan.request import MaskSettings, document_lengths, texts
 from longca.bench.plan.workload import model as find_model
+from longca.errors import BadInput
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
 from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.commands import can_be_simulated
 from longca.recommend.question import Question, parse_fields
 from longca.recommend.rank import NoRecord, table
-from longca.results.naming import cluster_name
 from longca.results.reading import Results
 from longca.results.shown import Part, Shown
-from longca.simulate import cluster as clusters
 
 ROW = ("name", "kernel", "method", "tflops", "ms", "ms_over_masks", "ms_range", "memory_gib", "plan_ms", "joules")
 OF_MODELS = ("heads", "head_dim", "softcap", "sinks", "scale")
@@ -30,9 +29,8 @@ OF_MODELS = ("heads", "head_dim", "softcap", "sinks", "scale")
 class Recommendation(Shown):
     """An answer from records, or from a simulation, which has words of its own."""
 
-    def __init__(self, answer: Answer, simulated: Sequence[Part] = ()) -> None:
-        self.answer = answer
-        self._simulated = list(simulated)
+    def __init__(self, answer: Answer, simulated: Sequence[Part] | None = None) -> None:
+        self.answer, self._simulated = answer, simulated
 
     @property
     def ok(self) -> bool:
@@ -60,7 +58,7 @@ class Recommendation(Shown):
         return [{name: getattr(choice, name) for name in (*ROW, "against_best", "as_good", "noisy")} for choice in self.answer.choices]
 
     def parts(self, details: bool = False) -> list[Part]:
-        return words.simulated(self.answer, self._simulated) if self._simulated else words.parts(self.answer, details)
+        return words.parts(self.answer, details) if self._simulated is None else words.simulated(self.answer, self._simulated)
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def recommend(request: RecommendRequest) -> Recommendation:
     `heads`, `head_dim`, `softcap`, `sinks`, `scale` and the window default to those of `model`, or else to 64:8 heads of 128. `documents`
     are the lengths of your documents, or a file with them, and `params` are parameters of the mask, such as {"w": 512}. If no record
     matches, the choice is scaled from the nearest records, and its `ms_range` is set if the error is known; `exact` excludes such choices.
-    With a `cluster`, `gpus` are simulated, as `longca.simulate(best=True)` does it; journals in `results` that answer come first.
+    With a `cluster`, `gpus` are simulated, as `longca.simulate(best=True)` does it, and no records answer.
 
     >>> longca.recommend("causal_document", "32K").best.kernel
     """
@@ -118,19 +116,23 @@ def best(request: RecommendRequest) -> Choice:
 
 
 def _recommendation(request: RecommendRequest) -> Recommendation:
-    """For a cluster, journals that are given answer; where none does, a simulation on the documents of all verbs."""
+    """For a cluster a simulation on the documents of all verbs, else the records."""
     question = Question.parse(**_typed(vars(request)))
-    answer = None if question.cluster and request.results is None else _answer(request, question)
-    if (answer is None or answer.best is None) and can_be_simulated(question) and question.cluster:
-        from longca.api.simulated_answers import simulated_answer  # it needs torch
+    if request.cluster is None:
+        return Recommendation(_answer(request, question))
+    if not can_be_simulated(question) or request.results is not None or question.calls_per_plan is not None:
+        raise BadInput(
+            "--cluster simulates two GPUs or more (--gpus), and no block patterns; leave it out, or leave out --results, --device, "
+            "--own-documents, --deterministic and --calls-per-plan."
+        )
+    from longca.api.simulated_answers import simulated_answer  # it needs torch
 
-        return Recommendation(*simulated_answer(question, request.model))
-    return Recommendation(answer or _answer(request, question))
+    return Recommendation(*simulated_answer(question, request.cluster, request.model))
 
 
 def _answer(request: RecommendRequest, question: Question) -> Answer:
     model = find_model(request.model) if request.model else None
-    results = _load(request.results, question.cluster)
+    results = _load(request.results)
     layers = model.layers_of(question.problem.mask) if model and _is_planned_each_step(question) else None
     answer = rank.recommend(replace(question, calls_per_plan=layers), results) if layers else None
     if answer is None or answer.best is None:
@@ -146,23 +148,19 @@ def _is_planned_each_step(question: Question) -> bool:
 
 def every_answer(request: RecommendRequest) -> list[Answer]:
     """Returns all answers that the records contain, if they have what the request gives; here every field may be None."""
-    wanted = parse_fields(**_typed(vars(request)))
-    return table(_load(request.results, wanted.get("cluster")), wanted)
+    if request.cluster is not None:
+        raise BadInput("--cluster simulates the answer to one question; give --mask and --seqlen.")
+    return table(_load(request.results), parse_fields(**_typed(vars(request))))
 
 
-def _load(results: str | Path | Sequence[str | Path] | None, cluster: str | None) -> Results:
-    """The records; raises BadInput where none was simulated for a cluster of this name and none could be."""
+def _load(results: str | Path | Sequence[str | Path] | None) -> Results:
     given = None if results is None else folders_of(results if isinstance(results, list | tuple) else [results])
-    records = shipped.load(given)
-    simulated = {record.simulated for record in records.records if record.simulated}
-    if cluster is not None and cluster_name(cluster) not in simulated:
-        clusters.find(cluster, simulated)
-    return records
+    return shipped.load(given)
 
 
 def _typed(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a user types about a question, with the shape and the window of the model where nothing else is given."""
-    given = {name: value for name, value in asked.items() if value is not None and name not in ("model", "results")}
+    given = {name: value for name, value in asked.items() if value is not None and name not in ("model", "results", "cluster")}
     if "heads" in given:
         heads = given["heads"]
         (given["heads"],) = texts("heads", [tuple(heads) if isinstance(heads, list) else heads])

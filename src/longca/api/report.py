@@ -12,7 +12,6 @@ from longca.api.files import write_text
 from longca.api.journals import folders_of
 from longca.report import page
 from longca.report.terminal import summary_parts
-from longca.report.timelines import read_timeline
 from longca.results import reading
 from longca.results.export import as_rows
 from longca.results.groups import groups_of
@@ -25,9 +24,8 @@ HEIGHT = 900  # pixels of the page in a notebook
 class Report(Shown):
     """The records of some journals, drawn when asked for."""
 
-    def __init__(self, folders: Sequence[str], title: str, traces: Sequence[str | Path] = ()) -> None:
+    def __init__(self, folders: Sequence[str], title: str) -> None:
         self.folders, self.title = list(folders), title
-        self.timelines = [read_timeline(trace) for trace in traces]
         self.results = reading.read_some(self.folders)
         self._groups = groups_of(self.results)
 
@@ -51,7 +49,7 @@ class Report(Shown):
     @cached_property
     def html(self) -> str:
         """The page: one HTML file that needs no network."""
-        return page.render(self.results, self._groups, self.folders, self.title, self.timelines)
+        return page.render(self.results, self._groups, self.folders, self.title)
 
     @cached_property
     def markdown(self) -> str:
@@ -84,15 +82,15 @@ class Report(Shown):
         return f'<iframe srcdoc="{escape(self.html)}" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
 
 
-def report(*journals: Any, title: str = "LongCA results", out: str | Path | None = None, traces: Sequence[str | Path] = ()) -> Report:
+def report(*journals: Any, title: str = "LongCA results", out: str | Path | None = None) -> Report:
     """Reads journals and returns a report with the page, Markdown and figures.
 
-    Journals are folders that a run wrote, folders of such folders, or results of `longca.run`. `traces` are files that `longca simulate
-    --trace` wrote; the page shows their timelines. `out` is a file to which the page is written. A notebook displays the report.
+    Journals are folders that a run wrote, folders of such folders, or results of `longca.run`. `out` is a file to which the page
+    is written. A notebook displays the report.
 
     >>> longca.report("out/mine", out="report.html")
     """
-    made = Report(folders_of(journals), title, traces)
+    made = Report(folders_of(journals), title)
     if out is not None:
         made.save(out)
     return made

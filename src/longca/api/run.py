@@ -21,7 +21,7 @@ from longca.bench.plan.workload import Step, read_workload
 from longca.bench.run import words
 from longca.bench.run.campaign import Finished, left_in_journal, measure, plan_level
 from longca.bench.run.level import Level
-from longca.bench.run.progress import Show, progress, watcher
+from longca.bench.run.progress import Progress, Show, Silent
 from longca.bench.run.runner import signals_restored
 from longca.compare.verdicts import PRACTICAL
 from longca.errors import Refused
@@ -110,7 +110,7 @@ class RunPlan:
         retry = self.request.retry == "failed"
         return left_in_journal(self.level, self.planned, self.folder, retry=retry, full=self.request.full)
 
-    def measure(self, show: Show = progress) -> Run:
+    def measure(self, show: Show = Progress) -> Run:
         """Measures what the journal does not hold yet."""
         request, folder = self.request, self.folder
         retry = request.retry == "failed"
@@ -152,7 +152,7 @@ def run(request: RunRequest) -> Run:
             raise Refused("this process is a rank of a launched job; there use the command, `torchrun ... -m longca run --level cp`.")
         plan = plan_run(plain, level, own_kernels=given.own)
         with signals_restored():
-            done = plan.measure(watcher(request.progress))
+            done = plan.measure(Progress if request.progress else Silent)
     if done.finished.interrupted:
         raise KeyboardInterrupt(f"stopped with {plural(done.left, 'cell')} left; the same call continues.")
     return done

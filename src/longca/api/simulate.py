@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from longca.api.files import refuse_no_png
 from longca.api.journals import folder_of
 from longca.api.plan import SplitRequest, per_node_of, splits_of
 from longca.api.takes import takes
@@ -40,8 +39,7 @@ class SimulateRequest(SplitRequest):
     best: bool = False  # all grids, windows and stages
     out: str | Path | None = None  # a journal to add the records to
     trace: str | Path | None = None  # a file for Perfetto
-    timeline: str | Path | None = None  # a picture
-    ranks: Texts | None = None  # of the two
+    ranks: Texts | None = None  # of this file
     progress: bool = True
 
 
@@ -49,8 +47,8 @@ class SimulateRequest(SplitRequest):
 def simulate(request: SimulateRequest) -> Simulation:
     """Returns how long methods take on 8 to a thousand GPUs, from their recorded programs and a model of the cluster.
 
-    `best` tries all grids, windows and stages. `out` is a journal to which simulated records are added, `trace` and `timeline` are files
-    for the timelines of `ranks` of one method and pass.
+    `best` tries all grids, windows and stages. `out` is a journal to which simulated records are added, `trace` is a file for the
+    timelines of `ranks` of one method and pass.
 
     >>> longca.simulate("ulysses,magi", "causal", gpus=[8, 64]).rows[0]["ms"]
     """
@@ -63,9 +61,13 @@ def run_simulation(request: SimulateRequest, show: Callable[[dict[str, Any]], No
     cluster = msgspec.structs.replace(cluster, per_node=per_node_of(request, cluster.per_node))
     if request.best and request.passes is None:
         request = replace(request, passes="fwd+bwd")
-    single = request.trace is not None or request.timeline is not None
     splits = splits_of(
-        request, cluster.per_node, "cpu" if cluster.cores else "cuda", request.best, request.best, packs=1 if single else PACKS
+        request,
+        cluster.per_node,
+        "cpu" if cluster.cores else "cuda",
+        request.best,
+        request.best,
+        packs=PACKS if request.trace is None else 1,
     )
     watched, total = _watched(request, splits), len(splits.cells())
 
@@ -79,8 +81,8 @@ def run_simulation(request: SimulateRequest, show: Callable[[dict[str, Any]], No
         results.append(result)
         progress(len(results))
         show(result.as_dict(name))
-    if watched:
-        _write_timelines(request, results[0], watched)
+    if request.trace is not None:
+        _write_trace(results[0], watched, request.cluster, Path(request.trace))
     written = 0 if request.out is None else len(simulator.write(splits, name, cluster, results, Path(request.out)))
     workload = Path(request.workload or "").name
     found = Simulation(name, cluster, splits, results, request.best, request.kernels is not None, written, workload)
@@ -99,10 +101,8 @@ def find_cluster(name: str | Path, constants: Mapping[str, Number] | None) -> tu
 
 def _watched(request: SimulateRequest, splits: Splits) -> list[int]:
     """The ranks whose timelines are wanted. Refuses requests for more than one timeline before anything is simulated."""
-    if request.trace is None and request.timeline is None:
+    if request.trace is None:
         return []
-    if request.timeline is not None:
-        refuse_no_png(request.timeline, "--timeline")
     cells = splits.cells()
     if len(cells) != 1:
         tried = "of which --best makes several; " if request.best else ""
@@ -117,15 +117,12 @@ def _watched(request: SimulateRequest, splits: Splits) -> list[int]:
     return list(map(int, entries))
 
 
-def _write_timelines(request: SimulateRequest, result: Simulated, watched: Sequence[int]) -> None:
+def _write_trace(result: Simulated, watched: Sequence[int], cluster: str | Path, file: Path) -> None:
     if result.prediction is None:
         raise BadInput(f"there is no timeline: {result.outcome.reason}")
     times = {rank: result.prediction.ranks[rank] for rank in watched}
-    title = f"{words.method_name(result.cell)} on {request.cluster} (simulated): {words.title(result.cell)}"
-    if request.trace is not None:
-        timeline.write_trace(times, title, Path(request.trace))
-    if request.timeline is not None:
-        timeline.draw(times, title, Path(request.timeline))
+    title = f"{words.method_name(result.cell)} on {cluster} (simulated): {words.title(result.cell)}"
+    timeline.write_trace(times, title, file)
 
 
 def _told(done: int, total: int) -> None:

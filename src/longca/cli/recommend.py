@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deterministic", action="store_true", default=None, help="only records of deterministic backwards")
     add_extras(parser)
     parser.add_argument("--gpus", type=int, metavar="N", help="the number of GPUs that share the sequence (default 1)")
-    parser.add_argument("--cluster", metavar="NAME|FILE", help="simulate the methods on it; with --results, simulated records come first")
+    parser.add_argument("--cluster", metavar="NAME|FILE", help="simulate the methods on this cluster")
     parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU, such as 80GiB, or 80GB in units of 1000; inputs count too")
     parser.add_argument(
         "--device", metavar="NAME", help="words of the device's name, or cpu or cuda; without it, each device with records has an answer"

@@ -16,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--md", metavar="FILE", help="also write the tables as Markdown")
     parser.add_argument("--latex", metavar="FILE", help="also write the speeds as LaTeX tables (booktabs)")
     parser.add_argument("--figures", metavar="DIR", help="also write figures for papers, as PNG, PDF and SVG")
-    parser.add_argument("--trace", action="append", default=[], metavar="FILE", help="show a timeline that `longca simulate --trace` wrote")
     parser.add_argument("--title", default="LongCA results", help="the title of the page")
 
 
@@ -25,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.report import report
 
     say_lacks(args.folders)
-    made = report(*args.folders, title=args.title, traces=args.trace)
+    made = report(*args.folders, title=args.title)
     texts = {args.out: made.html}
     texts |= {args.md: made.markdown} if args.md else {}
     texts |= {args.latex: made.latex} if args.latex else {}

@@ -32,11 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="search all grids, windows and stages for the best, and say why it is and how sure that is (passes: fwd+bwd)",
     )
-    parser.add_argument("--out", metavar="DIR", help="add records to the journal in DIR, for report, compare and recommend --cluster")
+    parser.add_argument("--out", metavar="DIR", help="add records to the journal in DIR, for report and compare")
     add_json(parser, "print one JSON object per result, with --validate one for all")
     parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
-    parser.add_argument("--timeline", metavar="FILE.png", help="draw the timelines of ranks; one method and pass")
-    parser.add_argument("--ranks", metavar="A,B", help="the ranks of --trace and --timeline (default: the first 8)")
+    parser.add_argument("--ranks", metavar="A,B", help="the ranks of --trace (default: the first 8)")
     parser.add_argument(
         "--validate",
         action="store_true",
@@ -68,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuse_idle(args: argparse.Namespace) -> None:
     """Refuses flags that would do nothing beside the others."""
-    if args.ranks and not (args.trace or args.timeline):
-        raise BadInput("--ranks are those of --trace and --timeline; give one of these too.")
+    if args.ranks and not args.trace:
+        raise BadInput("--ranks are those of --trace; give it too.")
     if not (args.validate or args.against):
         return
     mode = "validate" if args.validate else "against"

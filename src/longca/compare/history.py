@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from longca.compare import words
 from longca.compare.journals import Busy, Difference, find_busy, find_differences, refuse_several_devices
-from longca.compare.plateaus import Plateaus, find_plateaus
+from longca.compare.plateaus import Change, find_steps
 from longca.compare.verdicts import Verdict, is_too_noisy
 from longca.errors import BadInput
 from longca.results.files import journals_below
@@ -42,11 +42,11 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One cell: a record for each commit, or None; what is left out of its plateaus, and why; the plateaus."""
+    """One cell: a record for each commit, or None; what is left out of its plateaus, and why; the steps between these."""
 
     records: tuple[Record | None, ...]
     left_out: dict[int, LeftOut]
-    plateaus: Plateaus  # numbered as `records`
+    steps: dict[int, Change]  # numbered as `records`
 
     @property
     def cell(self) -> Record:
@@ -60,13 +60,12 @@ class Line:
 
     @property
     def changed(self) -> bool:
-        return bool(self.plateaus.steps or self.plateaus.creeps)
+        return bool(self.steps)
 
     @property
     def slower(self) -> bool:
-        """Whether a step or a creep made it slower."""
-        changes = [*self.plateaus.steps.values(), *(change for _, change in self.plateaus.creeps.values())]
-        return any(change.verdict is Verdict.SLOWER for change in changes)
+        """Whether a step made it slower."""
+        return any(change.verdict is Verdict.SLOWER for change in self.steps.values())
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +80,7 @@ class History(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether no cell became slower, in a step or little by little."""
+        """Whether no step made a cell slower."""
         return not any(line.slower for line in self.lines)
 
     @property
@@ -94,7 +93,7 @@ class History(Shown):
         return [
             dict(zip(words.NAMES, name, strict=True))
             | {"commit": self.commits[number], "ms": record.times.median if record.ok else None}
-            | {"ratio": change.value if (change := line.change(number)) else None, "step": words.step(line, number, self.commits)}
+            | {"ratio": change.value if (change := line.change(number)) else None, "step": words.step(line, number)}
             for number, record in enumerate(line.records)
             if record is not None
         ]
@@ -160,7 +159,7 @@ def _differences(commits: Sequence[Commit], by_cell: dict[Identity, dict[int, Re
 def _line(found: dict[int, Record], commits: Sequence[Commit], threshold: float) -> Line:
     left_out = {number: why for number, record in found.items() if (why := _why_not(record, commits[number]))}
     used = {number: record for number, record in found.items() if number not in left_out}
-    return Line(tuple(found.get(number) for number in range(len(commits))), left_out, find_plateaus(used, threshold))
+    return Line(tuple(found.get(number) for number in range(len(commits))), left_out, find_steps(used, threshold))
 
 
 def _why_not(record: Record, commit: Commit) -> LeftOut | None:

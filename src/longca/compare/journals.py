@@ -13,7 +13,7 @@ from longca.compare.matching import differing_fields, match
 from longca.compare.verdicts import PRACTICAL, REGRESSIONS, Cell, Verdict, is_skipped, is_too_noisy, judge
 from longca.errors import BadInput
 from longca.results.ratio import CONFIDENCE
-from longca.results.reading import Results, by_work, identity_fields, read
+from longca.results.reading import Results, identity_fields, read
 from longca.results.record import Environment, Record
 from longca.results.shown import Part, Shown, comment
 from longca.results.versions import is_older
@@ -182,19 +182,3 @@ def find_differences(
                 values = found.setdefault(title, [])
                 values += [(known, other)] if (known, other) not in values else []
     return [Difference(sides, title, values) for title, values in found.items()]
-
-
-def changes(results: Results) -> list[Cell]:
-    """Cells that have an earlier record, with the verdict of `longca compare`; the worst first. Records of several folders are in the order
-    of their dates; of one date, those without versions are of an older LongCA."""
-    if not results.replaced and len(results.folders) < 2:
-        return []
-    written = by_work([*results.replaced, *results.records], results.environments)
-    newest = {record.key: record for record in results.records}
-    dates = {name: environment.date or "" for name, environment in results.environments.items()}
-    pairs = []
-    for several in written.values():
-        own = sorted(several, key=lambda record: (dates.get(record.env, ""), record.versions is not None))
-        if len(own) > 1 and own[-1] is newest.get(own[-1].key):
-            pairs.append((own[-2], own[-1]))
-    return judge(pairs, PRACTICAL)

@@ -173,17 +173,13 @@ def history(found: History, everything: bool) -> list[Part]:
     return [*parts, f"{cells} in {journals}: {changed} changed, {slower} of them to slower"]
 
 
-def step(line: Line, number: int, commits: Sequence[str]) -> str:
+def step(line: Line, number: int) -> str:
     """What happened to a cell in one journal of a history."""
-    plateaus, words = line.plateaus, []
-    if number in plateaus.steps:
-        change_here = plateaus.steps[number]
-        words.append(f"{change_here.verdict} {change(change_here.ratio)[0]} ({change(change_here.ratio)[1]})")
-    if number in plateaus.creeps:
-        first, crept = plateaus.creeps[number]
-        words.append(f"crept {change(crept.ratio)[0]} since {commits[first]}, a little with every run")
-    if number in plateaus.outliers:
-        words.append("outlier: the runs before and after it agree")
+    words = []
+    if number in line.steps:
+        verdict, ratio = line.steps[number]
+        value, interval = change(ratio)
+        words.append(f"{verdict} {value} ({interval})")
     record = line.records[number]
     if number in line.left_out and record is not None:
         words.append(line.left_out[number].value if record.ok else f"{record.status}: {' '.join(record.reason.split())}")

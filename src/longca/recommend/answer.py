@@ -68,7 +68,7 @@ class Choice:
     noisy: bool = False
     samples: int  # of the record that has the fewest
     older: bool = False  # a record is of an older version of the kernel's code
-    simulated: str | None  # the cluster it was simulated for
+    simulated: str | None = None  # the cluster it was simulated for
     sources: tuple[Source, ...] = ()  # of a nearest answer those of the nearest length
 
     def command(self, seeds: Sequence[int]) -> str:

@@ -18,9 +18,7 @@ LENGTHS = "FILE_WITH_LENGTHS"  # stands for the file of document lengths that wa
 
 
 def run_command(question: Question) -> str:
-    """The `longca run` whose records answer the question; empty where it asks for simulated ones."""
-    if question.cluster:
-        return ""
+    """The `longca run` whose records answer the question."""
     problem, device = question.problem, question.device.lower()
     split = ["--level", "cp", "--nproc", str(problem.ranks)] if problem.ranks > 1 else []
     drawn = ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen)]
@@ -42,7 +40,7 @@ def simulate_command(question: Question) -> str:
     problem = question.problem
     if not can_be_simulated(question) or problem.dtype in ("fp32", "fp64"):
         return ""
-    words = ["longca", "simulate", "--best", "--cluster", question.cluster or CLUSTER, "--gpus", str(problem.ranks)]
+    words = ["longca", "simulate", "--best", "--cluster", CLUSTER, "--gpus", str(problem.ranks)]
     words += ["--seqlen", format_size(problem.seqlen), "--masks", problem.mask, *_shared(question)]
     words += ["--passes", problem.pass_.value] if problem.pass_ is not Pass.BOTH else []
     return shlex.join([*words, *_plugins(question)])

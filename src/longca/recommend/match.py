@@ -22,7 +22,7 @@ from longca.masks import AnyMask
 from longca.recommend.question import Question, default_params
 from longca.results.grouping import grouped
 from longca.results.metrics import GIB, flops, tflops
-from longca.results.naming import cluster_name, rows
+from longca.results.naming import rows
 from longca.results.problem import Pass, Problem
 from longca.results.ranking import Entry, Figure, Out, entries, of_one_clock
 from longca.results.reading import Results
@@ -31,7 +31,7 @@ from longca.results.tile_work import TileWork
 
 ANSWERED = frozenset({"mask", "pass_", "seed", "scale"})  # fields of a problem that do not tell records from a question about this mask
 DRAWING = frozenset({"documents", "distribution", "packing"})
-NOT_SCALED = frozenset({"ranks", "cluster", "dtype", "source", "deterministic", "cudagraph", "device"})
+NOT_SCALED = frozenset({"ranks", "dtype", "source", "deterministic", "cudagraph", "device"})
 OTHER_TERMS = frozenset({"softcap", "sinks"})  # in the scores
 WITHOUT_DOCUMENTS, WITH_DOCUMENTS = 0.1, 0.3  # of a predicted time: benchmarks/nearest_answers.py counts the times within
 ALMOST = 0.015  # doublings: models count the token itself in a window, so that w=127 is asked for beside w=128
@@ -81,16 +81,15 @@ def differences(question: Question, record: Record, other_device: str | None) ->
         differing["own_documents"] = own.documents is not None
     if params := other_params(record, dict(asked.params)):
         differing["params"] = params
-    if record.simulated != (cluster_name(question.cluster) if question.cluster else None):
-        differing["cluster"] = record.simulated
     if other_device is not None:
         differing["device"] = other_device
     return differing
 
 
 def answers_nothing(record: Record) -> bool:
-    """Whether it is a method's record on one rank, which is a baseline, or of ranks that share a GPU, as nobody trains."""
-    return record.level is LevelName.CP and (record.problem.ranks == 1 or record.problem.sharing is not None)
+    """Whether it was simulated, or is a method's on one rank, which is a baseline, or of ranks that share a GPU, as nobody trains."""
+    alone_or_shared = record.problem.ranks == 1 or record.problem.sharing is not None
+    return record.simulated is not None or (record.level is LevelName.CP and alone_or_shared)
 
 
 def is_device(words: str, environment: Environment) -> bool:

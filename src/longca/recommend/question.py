@@ -39,7 +39,6 @@ class Question:
 
     problem: Problem
     own_documents: bool = False  # records of any lengths that a user gave: those of a workload
-    cluster: str | None = None  # only records simulated for this cluster; None: only measured records
     memory_gib: float | None = None  # per GPU, inputs included
     device: str = ""  # words of its name, or its kind: cpu, cuda
     calls_per_plan: int | None = None  # calls that one plan serves: its part of the planning counts in each; None: planning does not count
@@ -79,8 +78,6 @@ class Question:
         if (problem.documents or self.own_documents) and any(drawing):
             flag = "--lengths" if problem.documents else "--own-documents"
             raise BadInput(f"{flag} gives documents, which no distribution or packing draws; leave out one of them.")
-        if self.cluster and self.calls_per_plan is not None:
-            raise BadInput("simulated records have no planning time; leave out --calls-per-plan, or --cluster for measured records.")
         if problem.ranks > problem.seqlen:
             raise BadInput(f"{problem.ranks} GPUs cannot share {format_tokens(problem.seqlen)}; ask for fewer GPUs.")
         each = input_gib(problem) / problem.ranks

@@ -25,7 +25,7 @@ from longca.recommend.match import Nearest, answers_nothing, case_of, is_device,
 from longca.recommend.question import Question, input_gib
 from longca.results.files import results_file
 from longca.results.grouping import grouped
-from longca.results.naming import cluster_name, rows, simulated_on
+from longca.results.naming import rows
 from longca.results.problem import Pass
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Ranking, entries, rank, together
 from longca.results.reading import Results
@@ -115,7 +115,7 @@ class _Context:
         plans = [_plan_ms(figure) for figure in figures]
         joules = [record.energy.joules if record.energy else None for record in records]
         return Choice(
-            name=standing.line.removesuffix(simulated_on(first.simulated)),
+            name=standing.line,
             kernel=first.label,
             method=first.method,
             grid=first.split.grid if first.split else None,
@@ -132,7 +132,6 @@ class _Context:
             noisy=standing.noisy,
             samples=standing.samples,
             older=any(map(is_older, records)),
-            simulated=first.simulated,
             sources=tuple(self._source(record) for record in records),
         )
 
@@ -276,8 +275,6 @@ def _is_known(mask: str) -> bool:
 
 
 def _has(question: Question, field: str, value: Any) -> bool:
-    if field == "cluster":
-        return question.cluster == cluster_name(value)
     if field == "params":
         return dict(value).items() <= question.all_params.items()
     return bool(getattr(question if hasattr(question, field) else question.problem, field) == value)
@@ -292,4 +289,4 @@ def _questions(results: Results, scale: float) -> Iterator[Question]:
         params = tuple(other_params(record, {}).items())
         for pass_ in Pass:
             problem = replace_fields(record.problem, pass_=pass_, params=params, seed=0, scale=scale, documents=None)
-            yield Question(problem, is_given, cluster=record.simulated, device=device)
+            yield Question(problem, is_given, device=device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from msgspec.structs import asdict
 
@@ -18,13 +17,10 @@ from longca.recommend.match import OTHER_TERMS, Near
 from longca.recommend.question import DRAWN, Question
 from longca.recommend.shipped import portable
 from longca.results.grouping import grouped
-from longca.results.problem import Split
 from longca.results.ratio import ENOUGH_SAMPLES, REPEATS
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.results.words import excluded
-from longca.simulate import cluster as clusters
-from longca.simulate.errors import trust_in
 from longca.text import format_dims, format_extras, format_heads, format_shape, format_size, format_tokens, plural
 
 AGAIN = f"then ask again with --results {FOLDER}"
@@ -58,7 +54,6 @@ def describe(question: Question, unit: str = "GPU") -> str:
     shape = [format_shape(asdict(problem)), *format_extras(asdict(problem)), problem.dtype, problem.pass_.value]
     shape += ["deterministic"] if problem.deterministic else []
     split = [f"{problem.ranks} {unit}s"] if problem.ranks > 1 else []
-    split += [f"simulated on {question.cluster}"] if question.cluster else []
     split += [f"within {question.memory_gib:.3g} GiB"] if question.memory_gib is not None else []
     return ", ".join([words, *params, *own, format_tokens(problem.seqlen), *shape, *split])
 
@@ -79,14 +74,12 @@ def _heading(answer: Answer, best: Choice) -> list[str]:
     over = f"; {what} over {answer.masks} masks (seeds {', '.join(map(str, answer.seeds))})" if answer.masks > 1 else ""
     lines = [f"use {first}: {_speed_and_time(answer, pair or best)}{_mark(answer, best)}.", f"for {_asked(answer)}{over}."]
     lines += [f"as a single kernel, use {best.name}: {_speed_and_time(answer, best)}."] if pair else []
-    alike = f"within {'' if best.simulated or answer.nearest else 'the noise and '}{100 * REPEATS:g} %"  # what is computed has no noise
+    alike = f"within {'' if answer.nearest else 'the noise and '}{100 * REPEATS:g} %"  # what is computed has no noise
     return [*lines, f"as fast as {best.name}, {alike}: {', '.join(equals)}."] if equals else lines
 
 
 def _mark(answer: Answer, best: Choice) -> str:
     """What sets values apart that were not measured."""
-    if best.simulated:
-        return "; SIMULATED, not measured"
     if answer.nearest is None:
         return ""
     return "; NEAREST ANSWER, scaled from other measurements" + (", error unknown" if answer.nearest.spread is None else "")
@@ -132,14 +125,14 @@ def _caveats(answer: Answer, best: Choice) -> list[str]:
     """What to know about the times, the most important first."""
     question, ways = answer.question, answer.ways
     cut = [f"{note}." for note in cut_note(question.problem.documents or (), [question.problem.seqlen])]
-    caveats = [*cut, *_scaled(answer), *_simulated(question, best)]
+    caveats = [*cut, *_scaled(answer)]
     if question.calls_per_plan is not None:
         caveats.append(f"times include planning, divided by {plural(question.calls_per_plan, 'call')}.")
     elif question.has_documents and ways[0].plan_ms:
         caveats.append("times do not include the planning that new documents need (--calls-per-plan).")
-    if question.has_documents and answer.masks == 1 and not question.problem.documents and not best.simulated:
+    if question.has_documents and answer.masks == 1 and not question.problem.documents:
         caveats.append(f"documents of one seed ({answer.seeds[0]}); --lengths asks for your own.")
-    few = [way for way in ways if way.samples < ENOUGH_SAMPLES and not way.simulated]
+    few = [way for way in ways if way.samples < ENOUGH_SAMPLES]
     doubts = {
         "noisy (~)": [way for way in ways if way.noisy],
         f"fewer than {ENOUGH_SAMPLES} samples": few,
@@ -167,16 +160,6 @@ def _scaled(answer: Answer) -> list[str]:
     lacking = dict.fromkeys(name for field, name in names.items() if field in other)
     why = f"the records differ in {' and '.join(lacking)}" if lacking else "the call is much longer, or smaller, than the measured ones"
     return [f"{scaled}; the error is unknown: {why}."]
-
-
-def _simulated(question: Question, best: Choice) -> list[str]:
-    if best.simulated is None:
-        return []
-    problem, sentence = question.problem, f"simulated for the cluster {best.simulated}; nothing was measured."
-    with suppress(LongcaError):  # a cluster or a method that is not known here
-        cluster, split = clusters.find(best.simulated)[1], Split(best.method or "", best.grid or "", best.options or "")
-        return [f"{sentence} How near predictions came to measurements: {trust_in(best.simulated, cluster, problem, split)}."]
-    return [sentence]
 
 
 def _model(question: Question, note: ModelNote | None) -> list[str]:
@@ -216,7 +199,7 @@ def _commands(answer: Answer) -> list[str]:
 
 def simulated(answer: Answer, parts: Sequence[Part]) -> list[Part]:
     """The words of the simulation, and how to measure it."""
-    question = replace(answer.question, cluster=None)
+    question = answer.question
     return [*parts, f"to measure it on {question.problem.ranks} GPUs: {run_command(question)}", AGAIN]
 
 
@@ -246,7 +229,7 @@ def _no_answer(answer: Answer) -> list[str]:
 def _closest(answer: Answer) -> list[str]:
     """What the closest records have instead, a line per set of fields in which they differ."""
     if not answer.closest:
-        return [] if answer.out else [f"there is no record of {answer.question.problem.mask} at all."]
+        return [] if answer.out else [f"there is no measured record of {answer.question.problem.mask}."]
     same = grouped(answer.closest, lambda one: tuple(dict.fromkeys(FLAGS.get(field, field) for field in one.differences)))
     shown = list(same.items())[:SHOWN]
     return [f"there are records with {', '.join(_values(flag, near) for flag in flags)}." for flags, near in shown]

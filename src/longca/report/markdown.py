@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from statistics import median
+from collections.abc import Sequence
 
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results.export import NOISY, speed_tables
@@ -154,21 +153,4 @@ def _memory(title: str, groups: Groups) -> Table:
     return Table(title, ["mask", "kernel", *map(format_size, lengths)], cells)
 
 
-def _preparing(title: str, groups: Groups) -> Table:
-    """Of compiling only the most: what was compiled for one cell serves the next."""
-    own = [row for row in groups.rows if row.record.ok and not row.record.simulated]
-    cells = []
-    for line, group in sorted(grouped(own, lambda row: row.line).items()):
-        compiling = max(row.record.compile_ms or 0 for row in group)
-        building, planning = [row.record.build_ms for row in group], [row.record.plan_ms for row in group]
-        cells.append([line, _typical(building), _typical(planning), format_figure(compiling)])
-    return Table(f"{title} (ms: median, most)", ["kernel", "making the mask", "planning", "compiling (most)"], cells)
-
-
-def _typical(values: Iterable[float | None]) -> str:
-    """The median and the most of what is known."""
-    known = [value for value in values if value is not None]
-    return f"{format_figure(median(known))}, {format_figure(max(known))}" if known else ""
-
-
-SECTIONS = {"Accuracy": _accuracy, "Memory": _memory, "Preparing": _preparing}
+SECTIONS = {"Accuracy": _accuracy, "Memory": _memory}

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from longca.report.page_data import page_data
-from longca.report.timelines import Timeline
 from longca.results.groups import Groups
 from longca.results.reading import Results
 
@@ -18,13 +17,13 @@ ASSETS = Path(__file__).with_name("assets")
 CHARTS = "echarts.min.js.gz"  # nobody reads it, and compressed it is a third
 SCRIPTS = (  # one module: data.js waits for the data; what others need comes first
     *("data", "state", "looks", "measures", "receipts", "answer", "notes", "tooltip"),
-    *("axes", "charts", "multiples", "enlarged", "curve", "board", "parallel", "table", "page"),
+    *("axes", "charts", "multiples", "enlarged", "curve", "board", "table", "page"),
 )
 
 
-def render(results: Results, groups: Groups, folders: Sequence[str | Path], title: str, timelines: Sequence[Timeline] = ()) -> str:
+def render(results: Results, groups: Groups, folders: Sequence[str | Path], title: str) -> str:
     """The page as text; of the folders it shows the names only."""
-    data = page_data(results, groups, title, [Path(folder).resolve().name for folder in folders], timelines)
+    data = page_data(results, groups, title, [Path(folder).resolve().name for folder in folders])
     scripts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     packed = b64encode(gzip.compress(msgspec.json.encode(data), mtime=0)).decode()
     parts = {

@@ -1,4 +1,4 @@
-"""The data of the page. Every verdict in it comes from `results/` and `compare/`; the page's scripts draw."""
+"""The data of the page. Every verdict in it comes from `results/`; the page's scripts draw."""
 
 from __future__ import annotations
 
@@ -8,37 +8,29 @@ from typing import Any
 import msgspec
 
 from longca import __version__
-from longca.compare import words
-from longca.compare.journals import changes
-from longca.compare.verdicts import Verdict
 from longca.report.looks import line_groups, numbers
 from longca.report.page_settings import setting_data
 from longca.report.pictures import pictures
-from longca.report.timelines import Timeline
 from longca.results.cells import STATES
 from longca.results.export import columns
-from longca.results.grouping import grouped, only_beside
+from longca.results.grouping import only_beside
 from longca.results.groups import STEPS, Groups
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting
 from longca.results.problem import Pass
 from longca.results.ratio import CONFIDENCE, REPEATS
 from longca.results.reading import Results
-from longca.results.record import NEVER_RAN, Environment, Record
+from longca.results.record import NEVER_RAN, Environment
 from longca.results.reproduce import commands
 from longca.results.statuses import WORDS
 from longca.results.summary import counts
-from longca.text import format_extras, format_heads, printable
+from longca.text import format_extras, format_heads
 
 PASS_WORDS = {Pass.FWD: "forward", Pass.BWD: "backward", Pass.BOTH: "forward and backward"}
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or shown with the environment
-CHANGED = (Verdict.BROKEN, Verdict.SLOWER, Verdict.FASTER, Verdict.MENDED)
-MOST_CHANGES = 200  # cells that are listed; the rest is counted
 
 
-def page_data(
-    results: Results, grouping: Groups, title: str, folders: Sequence[str] = (), timelines: Sequence[Timeline] = ()
-) -> dict[str, Any]:
+def page_data(results: Results, grouping: Groups, title: str, folders: Sequence[str] = ()) -> dict[str, Any]:
     """The data of the page; records are known by their number."""
     rows, settings = grouping.rows, grouping.settings
     records = {record.key: number for number, record in enumerate(results.records)}
@@ -60,9 +52,7 @@ def page_data(
             setting_data(own, rows, limits, records, pictures(own.rows, results.masks), _place(results, own)) for own in settings.values()
         ],
         "start": _start(settings, rows),
-        "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
-        "timelines": list(timelines),
     }
 
 
@@ -75,32 +65,6 @@ def _start(settings: dict[Setting, Groups], rows: Sequence[Row]) -> int:
     """The number of the setting that the journals are about: the most times, and no dense mask measured only beside block patterns."""
     sizes = [sum([row.record.ok for row in own.rows]) * (not only_beside(own.rows, rows)) for own in settings.values()]
     return sizes.index(max(sizes)) if sizes else 0
-
-
-def _changes(results: Results, records: dict[str, int]) -> dict[str, Any]:
-    """How many cells got which verdict, and those that changed: [verdict, record, time before, ratio of times, why, versions]."""
-    found = changes(results)
-    listed = [cell for cell in found if cell.verdict in CHANGED]
-    return {
-        "counts": [[verdict.lower(), len(own)] for verdict, own in grouped(found, lambda cell: cell.verdict.value).items()],
-        "cells": [
-            [
-                cell.verdict.lower(),
-                records[cell.after.key],
-                cell.before.times.median if cell.before.ok else None,
-                None if cell.ratio is None else cell.ratio.value,
-                printable(words.why(cell.why)),
-                _versions(cell.before),
-                _versions(cell.after),
-            ]
-            for cell in listed[:MOST_CHANGES]
-        ],
-        "more": max(0, len(listed) - MOST_CHANGES),
-    }
-
-
-def _versions(record: Record) -> str:
-    return ", ".join(f"{name} {version}" for name, version in (record.versions or {}).items())
 
 
 def _fields(results: Results) -> list[tuple[str, list[Any]]]:

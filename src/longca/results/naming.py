@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -176,8 +175,3 @@ def simpler_mask(rows: Iterable[Row]) -> str | None:
     """The simpler mask that all of these rows show; None where one does not, as with the documents of another seed."""
     names = {row.same for row in rows}
     return names.pop() if len(names) == 1 else None
-
-
-def cluster_name(cluster: str) -> str:
-    """Returns the name that simulated records have for a cluster: of a file, its name without folder and ending."""
-    return Path(cluster).stem if cluster.endswith(".toml") or "/" in cluster else cluster

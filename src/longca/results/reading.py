@@ -28,7 +28,6 @@ class Results:
     masks: dict[tuple[str, str], MaskEntry] = field(default_factory=dict)
     folders: list[Path] = field(default_factory=list)
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
-    replaced: list[Record] = field(default_factory=list)  # by a later record of the same cell
 
     def environment(self, record: Record) -> Environment:
         """The record's environment; an empty one where its journal does not say."""
@@ -45,14 +44,9 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     results, records = Results([], folders=files.journals(folders)), dict[str, Record]()
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
-        written = history(folder)
         masks = files.by_name(files.read_masks(folder).entries)
-        counting, others = sorted_out(written, environments)
-        results.replaced += without_doubtful(others, environments, masks)
-        for record in without_doubtful(counting, environments, masks):
-            earlier = records.pop(record.key, None)  # a later record also stands later
-            if earlier is not None and earlier != record:  # a copy of a journal changes nothing
-                results.replaced.append(earlier)
+        for record in without_doubtful(latest(history(folder), environments), environments, masks):
+            records.pop(record.key, None)  # a later record also stands later
             records[record.key] = record
             results.homes[record.key] = (*results.homes.get(record.key, ()), number)
         results.environments |= environments
@@ -76,25 +70,13 @@ def history(folder: str | Path) -> list[Record]:
     return files.read_results(folder).entries
 
 
-def sorted_out(written: Sequence[Record], environments: Environments) -> tuple[list[Record], list[Record]]:
-    """Of records that measure the same the last one, at the place of the first, and those that do not count: a kernel that was edited has
-    another key, and yet its new record replaces the old one."""
-    newest, counting, others = {record.key: record for record in written}, list[Record](), list[Record]()
-    for *earlier, last in by_work(written, environments).values():
-        others += earlier
-        (counting if last is newest[last.key] else others).append(last)
-    return counting, others
-
-
 def latest(written: Iterable[Record], environments: Environments) -> list[Record]:
-    """The records that count."""
-    return sorted_out(list(written), environments)[0]
-
-
-def by_work(records: Iterable[Record], environments: Environments) -> dict[Identity, list[Record]]:
-    """Records by what they measure on which device, in their order."""
-    devices = {name: environment.device for name, environment in environments.items()}
-    return grouped(records, lambda record: (devices.get(record.env), identity(as_planned(record))))
+    """The records that count: of those that measure the same on one device the last one, at the place of the first. A kernel that was
+    edited has another key, and yet its new record replaces the old one."""
+    records, devices = list(written), {name: environment.device for name, environment in environments.items()}
+    newest = {record.key: record for record in records}
+    by_work = grouped(records, lambda record: (devices.get(record.env), identity(as_planned(record))))
+    return [last for *_, last in by_work.values() if last is newest[last.key]]
 
 
 def replaced(written: Sequence[Record], environments: Environments, keys: Collection[str]) -> list[Record]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,6 @@ from msgspec import Meta, Struct
 
 from longca.bench.plan.suite import convert, folder, names, read_toml
 from longca.errors import BadInput, unknown
-from longca.results.naming import cluster_name
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
@@ -117,13 +115,13 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return rank // self.per_node
 
 
-def find(name: str, others: Iterable[str] = ()) -> tuple[str, Cluster]:
-    """A cluster of the package by name, or a user's file by path; with the name that records carry. An error also names the `others`."""
+def find(name: str) -> tuple[str, Cluster]:
+    """A cluster of the package by name, or a user's file by path; with the name that records carry, of a file its name without ending."""
     if name in names("clusters"):
         return name, read_toml(folder("clusters") / f"{name}.toml", Cluster)
-    if (short := cluster_name(name)) != name:
-        return short, read_toml(Path(name), Cluster)
-    raise unknown("cluster", name, sorted({*names("clusters"), *others}), listed=True)
+    if name.endswith(".toml") or "/" in name:
+        return Path(name).stem, read_toml(Path(name), Cluster)
+    raise unknown("cluster", name, names("clusters"), listed=True)
 
 
 def changed(cluster: Cluster, settings: dict[str, float]) -> Cluster:

@@ -1,4 +1,4 @@
-"""Timelines of chosen ranks: as a trace for Perfetto, and as a picture."""
+"""Timelines of chosen ranks, as a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from longca.errors import BadInput
 from longca.simulate.replay import RankTimes, Span
 
 TRACKS = {"attention": "compute", "memory": "compute", "waiting": "compute", "transfer": "transfers"}
-COLOURS = {"attention": "#4269d0", "memory": "#97bbf5", "transfer": "#efb118", "waiting": "#ff725c"}
 ORDER = {"compute": 0, "transfers": 1}
 
 
@@ -50,30 +49,3 @@ def write_trace(times: Mapping[int, RankTimes], title: str, path: Path) -> None:
         path.write_text(json.dumps(trace(times, title)))
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}; give another file.") from error
-
-
-def draw(times: Mapping[int, RankTimes], title: str, path: Path) -> None:
-    """A picture of ranks over time: compute above, transfers below, waiting in red."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
-    figure, axes = pyplot.subplots(figsize=(12, 1.2 + 0.45 * len(times)), layout="constrained")
-    for place, own in enumerate(times.values()):
-        for kind in COLOURS:
-            bars = [(span.start * 1e3, (span.end - span.start) * 1e3) for span in own.spans if span.kind == kind]
-            if bars:
-                low, height = (place + 0.02, 0.22) if kind == "transfer" else (place - 0.3, 0.3)
-                axes.broken_barh(bars, (low, height), facecolors=COLOURS[kind], linewidth=0)
-    axes.set_yticks(range(len(times)), [f"rank {rank}" for rank in times])
-    axes.invert_yaxis()
-    axes.set_xlabel("ms")
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.legend(handles=[Patch(color=colour, label=kind) for kind, colour in COLOURS.items()], ncols=4, fontsize=8, loc="upper right")
-    try:
-        figure.savefig(path, dpi=130)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}; give another file.") from error
-    pyplot.close(figure)

@@ -12,10 +12,8 @@ from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, make_cells, mask_outline, plan
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
-from longca.results.problem import Pass, Split
+from longca.results.problem import Pass
 from longca.results.settings import ClockSettings, Limits
-from longca.text import format_size
-from made_cells import make_cell
 
 SPARSE = Suite(
     kernels=("torch",),
@@ -99,27 +97,14 @@ def readme(seqlens: tuple[str, ...]) -> list[Cell]:
 
 
 @pytest.mark.usefixtures("slow")
-def test_what_would_take_hours_on_a_cpu_is_refused_with_a_length_that_would_do() -> None:
+def test_what_would_take_hours_on_a_cpu_is_refused() -> None:
     with pytest.raises(
-        Refused, match=r"full with 32K tokens and 64 heads takes about 37 minutes a call .* --seqlens up to 2K, or a longer"
+        Refused,
+        match=r"full with 32K tokens and 64 heads takes about 37 minutes a call .* shorter --seqlens, fewer --heads, or",
     ):
         estimate.refuse_hopeless(readme(("8K", "32K")), Limits())
     estimate.refuse_hopeless(readme(("2K",)), Limits())
-    with pytest.raises(Refused, match="up to 2K"):
+    with pytest.raises(Refused, match="4K tokens"):
         estimate.refuse_hopeless(readme(("4K",)), Limits())
     estimate.refuse_hopeless(readme(("4K",)), Limits().with_deadline(3600))
     estimate.refuse_hopeless(make_cells(Suite(seqlens=("32K",)), ("torch",), "cuda"), Limits())
-
-
-@pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize(("ranks", "longest"), [(4, 512), (3, 1024), (2, 1024)])
-def test_the_length_that_would_do_is_that_of_each_rank_where_the_suite_counts_so(ranks: int, longest: int) -> None:
-    def cell(seqlen: int) -> Cell:
-        return make_cell(kernel="torch", mask="full", seqlen=seqlen, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16",
-                    pass_=Pass.BWD, ranks=ranks, split=Split("ring_p2p", f"1x{ranks}"))  # fmt: skip
-
-    with pytest.raises(Refused, match=rf"{ranks * 8}K tokens \(8K per rank\) .* --seqlens up to {format_size(longest)} per rank,"):
-        estimate.refuse_hopeless([cell(ranks * 8192)], Limits(), per_rank=True)
-    estimate.refuse_hopeless([cell(ranks * longest)], Limits(), per_rank=True)
-    with pytest.raises(Refused):
-        estimate.refuse_hopeless([cell(ranks * longest * 2)], Limits(), per_rank=True)

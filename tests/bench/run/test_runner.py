@@ -16,7 +16,7 @@ from longca.bench.run import health, runner
 from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.bench.run.level import Level
 from longca.bench.run.outcomes import make_record
-from longca.bench.run.progress import PlainProgress
+from longca.bench.run.progress import Progress
 from longca.errors import BadInput
 from longca.results import metrics
 from longca.results.files import read_masks, read_results
@@ -77,7 +77,7 @@ class Answered(Level):
 
 
 def run(level: Answered, out: Path, **settings: bool) -> Finished:
-    return measure(level, plan_level(level), out, show=PlainProgress, **settings)  # type: ignore[arg-type]
+    return measure(level, plan_level(level), out, show=Progress, **settings)  # type: ignore[arg-type]
 
 
 def test_a_run_builds_each_mask_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from longca.bench.plan.suite import Suite
 from longca.bench.run.campaign import measure, plan_level
 from longca.bench.run.level import Level
 from longca.bench.run.outcomes import make_record
-from longca.bench.run.progress import PlainProgress
+from longca.bench.run.progress import Progress
 from longca.results import metrics
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Record, Status, Times
@@ -58,7 +58,7 @@ def run(out: Path, fwd: float, bwd: float, lengths: tuple[int, ...] = LENGTHS, *
     """The records of the slow kernel by length."""
     ms = {("fast", Pass.FWD): 1.0, ("fast", Pass.BWD): 1.0, ("slow", Pass.FWD): fwd, ("slow", Pass.BWD): bwd}
     level = TimedLevel(ms, replace(SUITE, seqlens=lengths))
-    records = measure(level, plan_level(level), out, show=PlainProgress, **settings).results.records  # type: ignore[arg-type]
+    records = measure(level, plan_level(level), out, show=Progress, **settings).results.records  # type: ignore[arg-type]
     assert all(record.ok for record in records if record.kernel == "fast")
     return {n: [record for record in records if (record.kernel, record.problem.seqlen) == ("slow", n)] for n in lengths}
 

@@ -29,7 +29,6 @@ FIRST_S = {"cuda": 3.0, "cpu": 2.0}  # what the first cell of a kernel costs: it
 BETWEEN_S = {"cuda": 0.011, "cpu": 0.0}  # the load before a sample, and what brings it about
 COMPILE_S = 3.0  # on a GPU, where no compiled code is on disk yet
 REFERENCE_WORK = 56 / 64 * 10  # of the whole square of pairs, per pair, head and head size: sampled rows in fp64, at a tenth of the speed
-SHORTEST = 128
 
 
 def flops_per_second(device: str) -> float:
@@ -95,33 +94,15 @@ def _is_available(label: str, device: str) -> bool:
     return any(not isinstance(registry.available(kernel, device), No) for kernel in registry.choices(label))
 
 
-def refuse_hopeless(cells: Iterable[Cell], limits: Limits, per_rank: bool = False) -> None:
-    """Refuses a run on a CPU with a cell whose time does not suffice for a few calls, and names the longest length that would do, in the
-    suite's own terms: the tokens of each rank, or all of them."""
+def refuse_hopeless(cells: Iterable[Cell], limits: Limits) -> None:
+    """Refuses a run on a CPU with a cell whose time does not suffice for a few calls."""
     slow = [cell for cell in cells if cell.device == "cpu" and LEAST_CALLS * call_s(cell) > limits.time_s]
     if not slow:
         return
     worst = max(slow, key=call_s)
-    ranks = worst.problem.ranks if per_rank else 1
-    fits, each = _longest(worst, limits.time_s, ranks), " per rank" if per_rank else ""
-    advice = f"--seqlens up to {format_size(fits)}{each}" if fits else "fewer --heads"
-    tokens = f"{format_size(worst.problem.seqlen)} tokens" + (
-        f" ({format_size(worst.problem.seqlen // ranks)} per rank)" if per_rank else ""
-    )
     suite = ", the suite quick-cp" if worst.split else ""
     raise Refused(
-        f"{worst.problem.mask} with {tokens} and {worst.problem.heads_q} heads takes about {format_duration(call_s(worst))} "
-        f"a call ({worst.problem.pass_.value}) on this CPU, and a cell has {format_duration(limits.time_s)}; "
-        f"use a GPU, {advice}{suite}, or a longer --deadline."
+        f"{worst.problem.mask} with {format_size(worst.problem.seqlen)} tokens and {worst.problem.heads_q} heads takes about "
+        f"{format_duration(call_s(worst))} a call ({worst.problem.pass_.value}) on this CPU, and a cell has "
+        f"{format_duration(limits.time_s)}; use a GPU, shorter --seqlens, fewer --heads{suite}, or a longer --deadline."
     )
-
-
-def _longest(cell: Cell, time_s: float, ranks: int) -> int | None:
-    """The largest power of two below the cell's length for each rank at which it has time enough; None where its documents are given."""
-    size = 1 << (cell.problem.seqlen // ranks - 1).bit_length() - 1
-    while size * ranks >= SHORTEST and cell.problem.documents is None:
-        shorter = cell.with_problem(seqlen=size * ranks)
-        if LEAST_CALLS * call_s(shorter) <= time_s:
-            return size
-        size //= 2
-    return None

@@ -19,7 +19,7 @@ from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
 from longca.bench.run.health import busy
 from longca.bench.run.level import Level
-from longca.bench.run.progress import Show, TimeLeft, progress
+from longca.bench.run.progress import Progress, Show, TimeLeft
 from longca.bench.run.slow import SlowKernels
 from longca.errors import BadInput
 from longca.results.doubts import without_doubtful
@@ -53,7 +53,7 @@ def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -
     model, versions = devices.model(level.device), level.catalogue.versions
     cells = level.cells(steps)
     if not dry:
-        refuse_hopeless(cells, level.suite.limits, level.suite.per_rank)
+        refuse_hopeless(cells, level.suite.limits)
     planned = plan(cells, model, versions, mask_outline if dry else mask_entry)
     level.admit(planned, dry)
     return planned
@@ -67,7 +67,7 @@ def measure(
     retry: bool = False,
     full: bool = False,
     stop_after: float | None = None,
-    show: Show = progress,
+    show: Show = Progress,
 ) -> Finished:
     """Measures what the journal in `out` does not hold yet."""
     machine = describe(level)

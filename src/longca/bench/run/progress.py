@@ -1,11 +1,11 @@
-"""A line per cell, in a terminal over a bar with the time left; in a notebook one line that is written over; or nothing."""
+"""A line per cell, and below it on a terminal or in a notebook the cell that runs; or nothing."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.jobs import Job
@@ -13,7 +13,7 @@ from longca.results.naming import mask_title
 from longca.results.record import NEVER_RAN, Record
 from longca.results.roofline import bandwidth_of
 from longca.results.tables import speed_unit
-from longca.text import format_duration, format_size, in_notebook, short, write_over
+from longca.text import format_duration, format_size, say, write_over
 
 # measuring that is taken to have gone as estimated: the first cells, which compile and import, do not change the estimate of all
 TRUST_S = 2.0
@@ -61,14 +61,14 @@ class Silent:
         self._total, self._done, self._left = len(todo), 0, left
         self._seeds = Counter(mask for mask, _ in {(entry.cell.problem.mask, entry.cell.problem.seed) for entry in todo})
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing to end."""
 
     def begin(self, job: Job) -> None:
-        """Shows nothing: a line comes with the result."""
+        """Shows nothing."""
 
     def finished(self, record: Record) -> None:
         self._done += 1
@@ -89,79 +89,22 @@ class Silent:
         return f"[{self._done}/{self._total}, {format_duration(self._left.seconds)} left]"
 
 
-Show = Callable[[Sequence[Planned], TimeLeft], Silent]
+class Progress(Silent):
+    """A line per cell, with how many are done and the time left."""
 
+    def __exit__(self, *_: object) -> None:
+        write_over("")
 
-class PlainProgress(Silent):
-    """A line per cell."""
+    def begin(self, job: Job) -> None:
+        cell = job.cell
+        write_over(f"{self._count} {cell.title} {cell.problem.mask_title} {format_size(cell.problem.seqlen)}")
 
     def finished(self, record: Record) -> None:
         super().finished(record)
         self.say(f"{self._count} {self._names(record)}: {result(record)}")
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
 
-class NotebookProgress(Silent):
-    """One line with the latest cell; cells that failed keep a line of their own."""
-
-    def __exit__(self, *_: object) -> None:
-        write_over("")
-
-    def finished(self, record: Record) -> None:
-        super().finished(record)
-        line = f"{self._names(record)}: {result(record)}"
-        if not record.ok:
-            self.say(short(line))
-        write_over(f"{self._count} {line}")
-
-    def say(self, text: str) -> None:
-        write_over("")
-        print(text, flush=True)
-
-
-class LiveProgress(Silent):
-    """A line per cell, and below them a bar with the time left and the cell that runs."""
-
-    def __init__(self, todo: Sequence[Planned], left: TimeLeft) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
-        from rich.text import Text
-
-        class SecondsLeft(ProgressColumn):
-            def render(self, task: object) -> Text:
-                return Text(f"{format_duration(left.seconds)} left")
-
-        super().__init__(todo, left)
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), SecondsLeft(), TextColumn("{task.description}", markup=False))
-        self._bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
-        self._task = self._bar.add_task("", total=len(todo))
-
-    def __enter__(self) -> LiveProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def begin(self, job: Job) -> None:
-        cell = job.cell
-        self._bar.update(self._task, description=f"{cell.title} {cell.problem.mask_title} {format_size(cell.problem.seqlen)}")
-
-    def finished(self, record: Record) -> None:
-        super().finished(record)
-        self.say(f"{self._names(record)}: {result(record)}")
-        self._bar.advance(self._task)
-
-    def say(self, text: str) -> None:
-        self._bar.console.print(text, markup=False, highlight=False)
-
-
-def progress(todo: Sequence[Planned], left: TimeLeft) -> PlainProgress | LiveProgress:
-    return LiveProgress(todo, left) if sys.stderr.isatty() else PlainProgress(todo, left)
-
-
-def watcher(shown: bool) -> Show:
-    """What shows the progress of a run to a Python user."""
-    return (NotebookProgress if in_notebook() else progress) if shown else Silent
+Show = Callable[[Sequence[Planned], TimeLeft], Silent]

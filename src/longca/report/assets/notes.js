@@ -1,4 +1,4 @@
-// Below the first screen: what changed since an earlier record of the same cell, and what failed.
+// Below the first screen: what failed.
 const FIRST_NOTES = 6; // entries that are shown at once; the others are folded away
 
 function folded(entries, words) {
@@ -10,39 +10,6 @@ function folded(entries, words) {
   rest.append(...entries.slice(FIRST_NOTES));
   more.append(element("summary", `${entries.length - FIRST_NOTES} more ${words}`), rest);
   return [list, more];
-}
-
-function changeEntry([verdict, record, before, ratio, why, old, now]) {
-  const entry = element("li"),
-    link = button(
-      `${get(record, "line")} · ${get(record, "panel")} · ${sizeText(get(record, "seqlen"))} · ${get(record, "pass")}`,
-      () => showReceipts([record]),
-      "link",
-    );
-  const times =
-    ratio === null
-      ? ""
-      : ` ${figureText(before)} → ${figureText(before * ratio)} ms (${ratio < 1 ? `${(1 / ratio).toFixed(2)}× as fast` : `${ratio.toFixed(2)}× the time`})`;
-  entry.append(element("b", verdict, `verdict ${verdict}`), " ", link, times, why ? ` ${why}` : "");
-  if (old !== now && old) entry.append(element("small", ` ${old} → ${now}`));
-  return entry;
-}
-
-function drawChanges() {
-  const { counts, cells, more } = DATA.changes,
-    place = document.getElementById("changes-list");
-  document.getElementById("changes").hidden = !counts.length;
-  if (!counts.length) return;
-  const total = counts.reduce((all, [, count]) => all + count, 0);
-  const words = counts.map(([verdict, count]) => `${count} ${verdict}`).join(", ");
-  place.replaceChildren(
-    element(
-      "p",
-      `${total} ${total === 1 ? "cell was" : "cells were"} measured more than once, with other code or versions or in another folder: ${words}.${more ? ` ${more} changes are not listed.` : ""}`,
-      "note",
-    ),
-    ...folded(cells.map(changeEntry), "changes"),
-  );
 }
 
 function few(names) {

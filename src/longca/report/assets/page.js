@@ -54,7 +54,6 @@ function drawSetting() {
 function drawColoured() {
   setTheme();
   drawSetting();
-  drawTimelines();
 }
 
 function scrollToSection() {
@@ -105,7 +104,6 @@ function start() {
   onState(["filter", "sort"], updateTable);
   onState(["panel", "measure", "base", "scale", "chart", "at", "show", "hide"], drawEnlarged);
   drawColoured();
-  drawChanges();
   setUpTable();
   drawEnvironments();
   scrollToSection();

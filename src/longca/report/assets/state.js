@@ -24,16 +24,16 @@ const CHOICES = {
   board: ["coverage", "error", "peak", "limit", "close"],
   theme: ["", "light", "dark"], // "" is the theme of the system
 };
-// Kernels to show (null: the best five) and to hide, and the zoom of each timeline.
-const LISTS = ["show", "hide", "spans"];
-const state = { ...START, show: null, hide: [], spans: [] };
+// Kernels to show (null: the best five) and to hide.
+const LISTS = ["show", "hide"];
+const state = { ...START, show: null, hide: [] };
 const listeners = [];
 
 function readState() {
   const given = new URLSearchParams(location.hash.slice(1));
   for (const name of Object.keys(START)) state[name] = given.get(name) ?? START[name];
   state.show = given.has("show") ? given.getAll("show").filter(Boolean) : null;
-  for (const name of ["hide", "spans"]) state[name] = given.getAll(name);
+  state.hide = given.getAll("hide");
   for (const [name, choices] of Object.entries(CHOICES)) if (!choices.includes(state[name])) state[name] = START[name];
   if (!DATA.settings.some(({ title }) => title === state.setting)) state.setting = START.setting;
 }
