@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from functools import partial
 from typing import Any
@@ -196,6 +197,45 @@ def gather_gradient(comm: TorchComm) -> float:
         x = plan.shard(torch.randn(LENGTH, 3, generator=torch.Generator().manual_seed(1))).requires_grad_()
         (plan.gather(x).sin() * (cp.rank + 1)).sum().backward()
         return _worst([(x.grad, x.detach().cos() * sum(range(1, cp.size + 1)))])
+
+
+def compiled_gather(comm: TorchComm) -> float:
+    """The largest error of gathered tokens and of their gradient, compiled once for several plans, with tokens on the first and on the
+    second axis."""
+    pairs = []
+    torch._dynamo.reset()
+
+    @partial(torch.compile, fullgraph=True, backend="aot_eager")
+    def gather(plan: parallel.Plan, x: torch.Tensor) -> torch.Tensor:
+        return plan.gather(x * 1)
+
+    with parallel.Group() as cp:
+        for method, shape in itertools.product(["ulysses", "ring_p2p", "magi"], [(LENGTH, 3), (2, LENGTH, 3)]):
+            plan = cp.plan(_mask(), heads=(4, 2), head_dim=8, method=method)
+            whole = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+            mine = plan.shard(whole.to(cp.device))
+            x = (mine * 1).requires_grad_()
+            gathered = gather(plan, x)
+            (gathered.sin() * (cp.rank + 1)).sum().backward()
+            assert x.grad is not None
+            pairs += [(gathered.cpu(), whole), (x.grad, mine.cos() * sum(range(1, cp.size + 1)))]
+        return _worst(pairs)
+
+
+def left_by_an_error(comm: TorchComm) -> bool:
+    """Whether a group ends on a rank that leaves it by an error, while the others still wait for this rank."""
+    try:
+        with parallel.Group() as cp:
+            plan = cp.plan(_mask(), heads=(4, 2), head_dim=8)
+            x = plan.shard(torch.zeros(LENGTH, 3, device=cp.device))
+            if cp.rank == 0:
+                raise KeyError
+            plan.gather(x)
+            if cp.device.type == "cuda":
+                torch.cuda.synchronize()
+    except (KeyError, RuntimeError):
+        return True
+    return False
 
 
 def rounded_gather_gradient(comm: TorchComm) -> bool:

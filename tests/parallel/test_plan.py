@@ -293,6 +293,11 @@ def test_the_gradient_of_gathered_tokens_is_the_sum_over_ranks(pool: Pool) -> No
     assert max(pool.run("parallel.plan_jobs:gather_gradient", {}, 60)) < 1e-5
 
 
+@pytest.mark.slow
+def test_compiled_gathering_without_graph_break(pool: Pool) -> None:
+    assert max(pool.run("parallel.plan_jobs:compiled_gather", {}, 100)) < 1e-5
+
+
 def test_a_gradient_of_gathered_tokens_is_rounded_once(pool: Pool) -> None:
     assert all(pool.run("parallel.plan_jobs:rounded_gather_gradient", {}, 60))
 
