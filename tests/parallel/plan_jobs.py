@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import pickle
 from functools import partial
 from typing import Any
@@ -153,6 +154,38 @@ def default_options(comm: TorchComm, nodes: list[int], method: str, members: lis
         return {"node": cp.ranks_per_node, "options": plan.options, "grid": plan.grid}
 
 
+def chosen_method(comm: TorchComm, gpus: list[str]) -> dict[str, Any]:
+    """The methods of plans for one kind of batch after another where rank r has the GPU gpus[r], and what is logged."""
+    from longca.parallel import group as module
+
+    told, named = Told(), module._gpu
+    module._gpu = lambda device: gpus[comm.rank]
+    module.log.addHandler(told)
+    module.log.setLevel(logging.INFO)
+    try:
+        with parallel.Group(ranks_per_node=4) as cp:
+            packed = masks.causal_document(1 << 16, documents=[30000, 35536]), masks.causal_document(1 << 16, documents=[256] * 256)
+            kinds = (*packed, masks.causal(1 << 16), masks.causal((1 << 16) + 512))
+            methods = [cp.plan(mask, heads=(64, 8), head_dim=128).method for mask in kinds]
+            elsewhere = pickle.loads(pickle.dumps(cp.planner)).plan(packed[1], heads=(64, 8), head_dim=128).method
+    finally:
+        module._gpu = named
+        module.log.removeHandler(told)
+    return {"methods": methods, "elsewhere": elsewhere, "log": told.lines}
+
+
+class Told(logging.Handler):
+    """Keeps what is logged about methods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "no method is named" in record.getMessage():
+            self.lines.append(record.getMessage())
+
+
 def planned_elsewhere(comm: TorchComm) -> float:
     """A plan and a batch that another process could have made, by pickle."""
     whole = _inputs()
@@ -220,22 +253,6 @@ def compiled_gather(comm: TorchComm) -> float:
             assert x.grad is not None
             pairs += [(gathered.cpu(), whole), (x.grad, mine.cos() * sum(range(1, cp.size + 1)))]
         return _worst(pairs)
-
-
-def left_by_an_error(comm: TorchComm) -> bool:
-    """Whether a group ends on a rank that leaves it by an error, while the others still wait for this rank."""
-    try:
-        with parallel.Group() as cp:
-            plan = cp.plan(_mask(), heads=(4, 2), head_dim=8)
-            x = plan.shard(torch.zeros(LENGTH, 3, device=cp.device))
-            if cp.rank == 0:
-                raise KeyError
-            plan.gather(x)
-            if cp.device.type == "cuda":
-                torch.cuda.synchronize()
-    except (KeyError, RuntimeError):
-        return True
-    return False
 
 
 def rounded_gather_gradient(comm: TorchComm) -> bool:
