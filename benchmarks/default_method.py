@@ -2,7 +2,7 @@
 
 For the paper's masks and two models, on 8 and 64 ranks of all shipped GPU clusters: how much longer a forward and a backward take by
 simulation than by the fastest of LongCA's methods, with the method of the rule and with the one that `Group.plan` chooses. Every method has
-its default grid and options. Then what the choice costs, in seconds of the processor. Half an hour on two cores.
+its default grid and options. Before that, what the choice costs, in seconds of the processor. A quarter of an hour on an idle machine.
 """
 
 from __future__ import annotations
