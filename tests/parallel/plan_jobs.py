@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import pickle
 from functools import partial
 from typing import Any
@@ -152,6 +154,38 @@ def default_options(comm: TorchComm, nodes: list[int], method: str, members: lis
         return {"node": cp.ranks_per_node, "options": plan.options, "grid": plan.grid}
 
 
+def chosen_method(comm: TorchComm, gpus: list[str]) -> dict[str, Any]:
+    """The methods of plans for one kind of batch after another where rank r has the GPU gpus[r], and what is logged."""
+    from longca.parallel import group as module
+
+    told, named = Told(), module._gpu
+    module._gpu = lambda device: gpus[comm.rank]
+    module.log.addHandler(told)
+    module.log.setLevel(logging.INFO)
+    try:
+        with parallel.Group(ranks_per_node=4) as cp:
+            packed = masks.causal_document(1 << 16, documents=[30000, 35536]), masks.causal_document(1 << 16, documents=[256] * 256)
+            kinds = (*packed, masks.causal(1 << 16), masks.causal((1 << 16) + 512))
+            methods = [cp.plan(mask, heads=(64, 8), head_dim=128).method for mask in kinds]
+            elsewhere = pickle.loads(pickle.dumps(cp.planner)).plan(packed[1], heads=(64, 8), head_dim=128).method
+    finally:
+        module._gpu = named
+        module.log.removeHandler(told)
+    return {"methods": methods, "elsewhere": elsewhere, "log": told.lines}
+
+
+class Told(logging.Handler):
+    """Keeps what is logged about methods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "no method is named" in record.getMessage():
+            self.lines.append(record.getMessage())
+
+
 def planned_elsewhere(comm: TorchComm) -> float:
     """A plan and a batch that another process could have made, by pickle."""
     whole = _inputs()
@@ -196,6 +230,29 @@ def gather_gradient(comm: TorchComm) -> float:
         x = plan.shard(torch.randn(LENGTH, 3, generator=torch.Generator().manual_seed(1))).requires_grad_()
         (plan.gather(x).sin() * (cp.rank + 1)).sum().backward()
         return _worst([(x.grad, x.detach().cos() * sum(range(1, cp.size + 1)))])
+
+
+def compiled_gather(comm: TorchComm) -> float:
+    """The largest error of gathered tokens and of their gradient, compiled once for several plans, with tokens on the first and on the
+    second axis."""
+    pairs = []
+    torch._dynamo.reset()
+
+    @partial(torch.compile, fullgraph=True, backend="aot_eager")
+    def gather(plan: parallel.Plan, x: torch.Tensor) -> torch.Tensor:
+        return plan.gather(x * 1)
+
+    with parallel.Group() as cp:
+        for method, shape in itertools.product(["ulysses", "ring_p2p", "magi"], [(LENGTH, 3), (2, LENGTH, 3)]):
+            plan = cp.plan(_mask(), heads=(4, 2), head_dim=8, method=method)
+            whole = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+            mine = plan.shard(whole.to(cp.device))
+            x = (mine * 1).requires_grad_()
+            gathered = gather(plan, x)
+            (gathered.sin() * (cp.rank + 1)).sum().backward()
+            assert x.grad is not None
+            pairs += [(gathered.cpu(), whole), (x.grad, mine.cos() * sum(range(1, cp.size + 1)))]
+        return _worst(pairs)
 
 
 def rounded_gather_gradient(comm: TorchComm) -> bool:

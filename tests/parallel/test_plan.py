@@ -293,6 +293,11 @@ def test_the_gradient_of_gathered_tokens_is_the_sum_over_ranks(pool: Pool) -> No
     assert max(pool.run("parallel.plan_jobs:gather_gradient", {}, 60)) < 1e-5
 
 
+@pytest.mark.slow
+def test_compiled_gathering_without_graph_break(pool: Pool) -> None:
+    assert max(pool.run("parallel.plan_jobs:compiled_gather", {}, 100)) < 1e-5
+
+
 def test_a_gradient_of_gathered_tokens_is_rounded_once(pool: Pool) -> None:
     assert all(pool.run("parallel.plan_jobs:rounded_gather_gradient", {}, 60))
 
@@ -315,6 +320,35 @@ def test_ranks_agree_about_nodes(pool: Pool) -> None:
     ):
         answers = pool.run("parallel.plan_jobs:default_options", {"nodes": nodes, "method": "usp", "members": members}, 60)
         assert answers == [{"node": node, "options": {}, "grid": grid} if rank in members else {} for rank in range(4)]
+
+
+def test_ranks_choose_a_method_once_for_a_kind_of_plan(pool: Pool) -> None:
+    """All ranks choose alike, other documents and similar lengths keep the method, and the first rank logs it."""
+    h100 = "NVIDIA H100 80GB HBM3"
+    for gpus, reason in (([h100] * 4, "the fastest by simulation on h100-ib"), ([h100, "", h100, h100], "by the rule")):
+        answers = pool.run("parallel.plan_jobs:chosen_method", {"gpus": gpus}, 60)
+        first = answers[0]
+        assert all(answer["methods"] == first["methods"] for answer in answers)
+        assert first["methods"][0] == first["methods"][1] == first["elsewhere"]
+        assert first["methods"][2] == first["methods"][3]
+        assert [reason in line and "method= names another" in line for line in first["log"]] == [True, True]
+        assert not any(answer["log"] for answer in answers[1:])
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_group_left_by_an_error_waits_for_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[bool]()
+    monkeypatch.setattr(parallel.Group, "close", lambda self, at_once=False: closed.append(at_once))
+    with parallel.Group():
+        pass
+    with pytest.raises(KeyError), parallel.Group():
+        raise KeyError
+    assert closed == [False, True]
+
+
+@pytest.mark.gpu
+def test_compiled_gathering_on_nccl_ranks(nccl_pool: Pool) -> None:
+    assert max(nccl_pool.run("parallel.plan_jobs:compiled_gather", {}, 200)) < 1e-5
 
 
 @pytest.mark.parametrize("case", ["plain", "data", "tensor", "data and tensor", "checkpoint", "fsdp", "batch", "autocast"])

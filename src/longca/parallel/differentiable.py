@@ -64,22 +64,31 @@ def gathered(x: torch.Tensor, shards: Shards, comm: Comm) -> torch.Tensor:
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, shards: Shards, comm: Comm) -> torch.Tensor:
-        order = order_of(shards)
-        ctx.order, ctx.comm = order, comm
-        whole = comm.empty((order.spans[-1].stop, *x.shape[1:]), x.dtype)
-        comm.all_gather([x.contiguous()], [[whole[span]] for span in order.spans]).wait()
-        return take_rows(whole, None if order.in_order else torch.from_numpy(order.place_of).to(x.device), "LHD")
+        ctx.shards, ctx.comm = shards, comm
+        return all_tokens(x, shards, comm)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (dout,) = grads
-        order = ctx.order
-        taken = take_rows(dout, None if order.in_order else torch.from_numpy(order.token_of).to(dout.device), "LHD")
-        parts = [[taken[span]] for span in order.spans]
-        own = torch.empty_like(parts[ctx.comm.rank][0], dtype=torch.promote_types(dout.dtype, torch.float32))  # a sum is rounded once
-        ctx.comm.reduce_scatter(parts, [own]).wait()
-        return own.to(dout.dtype), None, None
+        return own_sums(grads[0], ctx.shards, ctx.comm), None, None
+
+
+def all_tokens(x: torch.Tensor, shards: Shards, comm: Comm) -> torch.Tensor:
+    """Returns all tokens in order from a rank's own, without a gradient."""
+    order = order_of(shards)
+    whole = comm.empty((order.spans[-1].stop, *x.shape[1:]), x.dtype)
+    comm.all_gather([x.contiguous()], [[whole[span]] for span in order.spans]).wait()
+    return take_rows(whole, None if order.in_order else torch.from_numpy(order.place_of).to(x.device), "LHD")
+
+
+def own_sums(dout: torch.Tensor, shards: Shards, comm: Comm) -> torch.Tensor:
+    """Returns the sum of all ranks' gradients of this rank's tokens, from its gradients of all tokens in order."""
+    order = order_of(shards)
+    taken = take_rows(dout.contiguous(), None if order.in_order else torch.from_numpy(order.token_of).to(dout.device), "LHD")
+    parts = [[taken[span]] for span in order.spans]
+    own = torch.empty_like(parts[comm.rank][0], dtype=torch.promote_types(dout.dtype, torch.float32))  # a sum is rounded once
+    comm.reduce_scatter(parts, [own]).wait()
+    return own.to(dout.dtype)
 
 
 def summed_over_ranks(x: torch.Tensor, comm: Comm, gradient: int) -> torch.Tensor:

@@ -21,9 +21,10 @@ from longca.errors import BadInput
 from longca.kernels.bounded_cache import tensor_bytes, tensors_in
 from longca.masks import AnyMask, Mask
 from longca.parallel.comm.distributed import TorchComm
+from longca.parallel.default_method import choose
 from longca.parallel.options import Options
 from longca.parallel.plan import Plan
-from longca.parallel.planner import Planner
+from longca.parallel.planner import Planner, Wanted
 
 if TYPE_CHECKING:
     from longca.parallel.primitives.program import Program
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("longca")
 CACHE_BYTES = 1 << 30  # of plans and their prepared kernels that a group holds on to
 DEPTH = 12  # levels of objects in which tensors of prepared kernels are looked for
+SEPARATOR = "\n"  # between the host and the GPU of a rank
 BYTES = "bytes"  # a field of messages, beside the facts
 MESSAGE_BYTES = 2048
 PATIENCE_S = 30.0  # after which a rank says that it waits for others to make the same call
@@ -58,9 +60,13 @@ class Group:
         self.host = TorchComm(members) if host is self.comm else host
         self.rank, self.size, self.device = self.comm.rank, self.comm.size, self.comm.device
         self.is_open = True
+        hosts, devices = zip(
+            *(answer.split(SEPARATOR) for answer in self.exchange(_host_name() + SEPARATOR + _gpu(self.device))), strict=True
+        )
         if ranks_per_node is None:
-            ranks_per_node = neighbours(self.exchange(_host_name()))
+            ranks_per_node = neighbours(hosts)
         self.planner = Planner(self.rank, self.size, ranks_per_node, self.device.type)
+        self._gpu = devices[0] if len(set(devices)) == 1 else ""
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._grown: tuple[Plan, int] | None = None  # what this rank prepared last, of which the others do not know the bytes yet
@@ -88,13 +94,23 @@ class Group:
         """Returns what the ranks do under this mask, or under several masks by name that share one partition of the tokens.
 
         `heads` are the query and KV heads of this rank's layers, after tensor parallelism; `head_dim` is the size of a head, or (that of q
-        and k, that of v). `layers` says how many layers each mask has, for the balance of work between ranks. The defaults: method magi
-        for documents, several masks and masks that show less than causal, ring_allgather for block patterns, usp for the rest; a grid that
-        keeps the exchange of heads inside a node; the kernel that `longca.attention` chooses. `options` are those of the method
-        (`longca ls cp`). Nothing is sent.
+        and k, that of v). `layers` says how many layers each mask has, for the balance of work between ranks. The defaults: the method that
+        is the fastest by simulation on a shipped cluster of this GPU and node size, chosen at the first plan of a kind and kept for other
+        documents and similar lengths, or else that of a rule (`default_method.py`); a grid that keeps the exchange of heads inside a node;
+        the kernel that `longca.attention` chooses. `options` are those of the method (`longca ls cp`). Nothing is sent.
         """
-        given: dict[str, Any] = dict(method=method, grid=grid, kernel=kernel, options=options, layers=layers, deterministic=deterministic)
-        return self.use(self.planner.plan(mask, heads, head_dim, **given))
+        given: dict[str, Any] = dict(grid=grid, kernel=kernel, options=options, layers=layers, deterministic=deterministic)
+        wanted = Wanted.of(mask, heads, head_dim, self.device.type, **given)
+        if method is None and wanted.kind not in self.planner.methods:
+            self.planner.methods[wanted.kind] = self._chosen(wanted)
+        return self.use(self.planner.make(wanted, method))
+
+    def _chosen(self, wanted: Wanted) -> str:
+        """Returns the method for all plans of this kind, and logs the reason on the first rank."""
+        method, why = choose(wanted, self.size, self.ranks_per_node, self._gpu)
+        if self.rank == 0:
+            log.info("no method is named for %s, so it is %s: %s; method= names another one", ", ".join(wanted.masks), method, why)
+        return method
 
     def use(self, plan: Plan) -> Plan:
         """Returns a plan that this group's `planner` made, maybe in another process, ready for attention. A plan with the same digest that
@@ -186,12 +202,12 @@ class Group:
         finally:
             timer.cancel()
 
-    def close(self) -> None:
+    def close(self, at_once: bool = False) -> None:
         """Ends the group's communicators, and lets go of all plans and of what was prepared for them. All ranks do so; a second call does
-        nothing."""
+        nothing. `at_once`: after an error, without waiting for the other ranks."""
         if self.is_open:
-            self.comm.close()
-            self.host.close()
+            self.comm.close(at_once)
+            self.host.close(at_once)
         self.is_open = False
         for plan in self._plans.values():
             plan.release()
@@ -200,8 +216,8 @@ class Group:
     def __enter__(self) -> Group:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.close(at_once=error is not None)
 
 
 def _arrays(mask: AnyMask) -> object:
@@ -228,6 +244,10 @@ def _host_name() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
     own = socket.gethostname() + (boot.read_text() if boot.exists() else "")
     return hashlib.sha256(own.encode()).hexdigest()
+
+
+def _gpu(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else ""
 
 
 def neighbours(nodes: Sequence[Hashable]) -> int:

@@ -1,4 +1,4 @@
-"""The attention and the sums of a plan as operators that torch.compile knows, like those of `kernels/operator.py`: the plan goes by its
+"""What ranks of a plan do together as operators that torch.compile knows, like those of `kernels/operator.py`: the plan goes by its
 handle.
 
 A compiled graph keeps tensors whose shapes it knows: q, k, v, out and lse of this rank's tokens. So methods that split heads exchange
@@ -17,7 +17,7 @@ from longca.kernels import registry as kernels
 from longca.kernels.functional import checked_sinks, lse_dtype, no_autocast
 from longca.kernels.inputs import in_layout
 from longca.masks.handle import mask_of
-from longca.parallel.differentiable import summed_over_ranks
+from longca.parallel.differentiable import all_tokens, own_sums, summed_over_ranks
 from longca.parallel.primitives.program import Program, whole_heads
 
 if TYPE_CHECKING:
@@ -53,6 +53,39 @@ def _(x: torch.Tensor, *_: Any) -> torch.Tensor:
 
 _sum.register_autograd(
     lambda ctx, total: (total * ctx.gradient, None, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "gradient", inputs[2])
+)
+
+
+def compiled_gather(plan: Plan, x: torch.Tensor, axis: int) -> torch.Tensor:
+    """Returns all tokens in order, as `Plan.gather` does."""
+    return _gather(x, plan.handle, axis, plan.tokens, plan.seqlen)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("longca::parallel_gather", mutates_args=())
+def _gather(x: torch.Tensor, plan: int, axis: int, own: int, whole: int) -> torch.Tensor:
+    given = _plan(plan)
+    return all_tokens(x.movedim(axis, 0), given.shards, given.own_group().comm).movedim(0, axis).contiguous()
+
+
+@_gather.register_fake
+def _(x: torch.Tensor, plan: int, axis: int, own: int, whole: int) -> torch.Tensor:
+    return x.new_empty([*x.shape[:axis], whole, *x.shape[axis + 1 :]])
+
+
+@torch.library.custom_op("longca::parallel_gather_backward", mutates_args=())
+def _own_sums(dout: torch.Tensor, plan: int, axis: int, own: int) -> torch.Tensor:
+    given = _plan(plan)
+    return own_sums(dout.movedim(axis, 0), given.shards, given.own_group().comm).movedim(0, axis).contiguous()
+
+
+@_own_sums.register_fake
+def _(dout: torch.Tensor, plan: int, axis: int, own: int) -> torch.Tensor:
+    return dout.new_empty([*dout.shape[:axis], own, *dout.shape[axis + 1 :]])
+
+
+_gather.register_autograd(
+    lambda ctx, dout: (_own_sums(dout, *ctx.settings), None, None, None, None),
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "settings", inputs[1:4]),
 )
 
 

@@ -47,7 +47,13 @@ class Plan(Handled):
     given: str = ""  # tells apart the batches that ranks sharded last: those of a group are given the same one
     held_bytes: int = 0  # by masks, shards and prepared kernels, on the rank that holds the most; the same number on all ranks
     group: Group | None = None
+    seqlen: int = field(init=False)  # the tokens of all ranks
+    tokens: int = field(init=False)  # the tokens of this rank
     _programs: dict[tuple[str, Case, bool], Program] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Counts once: torch.compile reads numbers, and does not count ranges."""
+        self.seqlen, self.tokens = next(iter(self.masks.values())).seqlen_q, count(self.shards[self.rank])
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"group": None, "_programs": {}}
@@ -60,16 +66,6 @@ class Plan(Handled):
     @property
     def ranks(self) -> int:
         return len(self.shards)
-
-    @property
-    def seqlen(self) -> int:
-        """The tokens of all ranks."""
-        return next(iter(self.masks.values())).seqlen_q
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of this rank."""
-        return count(self.shards[self.rank])
 
     @cached_property
     def rows(self) -> torch.Tensor:
@@ -109,8 +105,12 @@ class Plan(Handled):
     def gather(self, x: torch.Tensor, *, axis: int | None = None) -> torch.Tensor:
         """Returns all tokens in order, on every rank, from this rank's. Differentiable: a token's gradient is the sum of all ranks' (a loss
         that every rank computes from the result counts once where gradients are averaged over ranks, as FSDP and DDP do)."""
-        batch.refuse_other(x, self.digest)
         axis = batch.token_axis(x, self.tokens, axis, "the tensor", "this rank's")
+        if torch.compiler.is_compiling():
+            from longca.parallel.operator import compiled_gather
+
+            return compiled_gather(self, x, axis)
+        batch.refuse_other(x, self.digest)
         return gathered(x.movedim(axis, 0), self.shards, self.own_group().comm).movedim(0, axis)
 
     def mean(
@@ -129,7 +129,7 @@ class Plan(Handled):
         labels of several batches. `averaged`: gradients of weights are averaged over ranks afterwards, as FSDP and DDP do; False: they are
         summed.
         """
-        checked = not torch.compiler.is_compiling()  # which knows neither the plan of a tensor nor how many tokens a rank has
+        checked = not torch.compiler.is_compiling()  # which does not know the plan of a tensor
         if checked and self.tokens not in token_losses.shape[:2]:
             given = list(token_losses.shape)
             raise BadInput(f"token_losses {given} has no axis of this rank's {self.tokens} tokens; give one loss per token.")
@@ -198,8 +198,9 @@ class Plan(Handled):
         sinks = _repeated(checked_sinks(sinks, q), entries)
         q, k, v = _folded(q, k, v)
         backward = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
-        program = self.program(name, self.case_of(q, k, v, entries, scale, softcap, sinks is not None, backward))
-        out, lse = through(program, kernels.choices(self.kernel)[0].layout, q, k, v, sinks, return_lse)
+        with torch.cuda.device_of(q):
+            program = self.program(name, self.case_of(q, k, v, entries, scale, softcap, sinks is not None, backward))
+            out, lse = through(program, kernels.choices(self.kernel)[0].layout, q, k, v, sinks, return_lse)
         if return_lse and lse is None:
             raise Refused(f"{self.kernel} gives no lse here; take another kernel, or leave out return_lse.")
         return out, lse

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any
 
@@ -13,13 +13,68 @@ from longca.kernels.base import Case
 from longca.kernels.functional import BEST
 from longca.masks import AnyMask, BlockMask, Mask
 from longca.parallel import registry
+from longca.parallel.default_method import by_rule
 from longca.parallel.grid import Grid
+from longca.parallel.method import Plan as MethodPlan
 from longca.parallel.method import make_plan
 from longca.parallel.options import Options
 from longca.parallel.plan import Plan
 from longca.parallel.ranges import Shards
 
 ONLY = "mask"  # the name of a mask that was given without one
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a plan is for, and all its settings but the method."""
+
+    masks: dict[str, AnyMask]
+    weights: dict[str, int]  # how many layers have each mask
+    case: Case
+    grid: str
+    kernel: str
+    options: Options
+
+    @classmethod
+    def of(
+        cls,
+        mask: AnyMask | Mapping[str, AnyMask],
+        heads: tuple[int, int],
+        head_dim: int | tuple[int, int],
+        device: str,
+        *,
+        grid: str = "",
+        kernel: str | None = None,
+        options: Options | None = None,
+        layers: Mapping[str, int] | None = None,
+        deterministic: bool = False,
+    ) -> Wanted:
+        """Checks the arguments of `Group.plan`."""
+        masks = _checked(mask)
+        sizes = (*_pair("heads", heads), *_pair("head_dim", head_dim))
+        length = next(iter(masks.values())).seqlen_q
+        # whether there is a backward is known at the call, which refuses a kernel that has none
+        case = Case(length, length, *sizes, device=device, backward=False, deterministic=deterministic)
+        return cls(masks, _weights(masks, layers), case, grid, kernel or BEST, dict(options or {}))
+
+    @property
+    def kind(self) -> Hashable:
+        """Later batches have the same: other documents, and lengths up to a factor of two, change nothing."""
+        masks = tuple((name, type(mask).__name__, getattr(mask, "name", ""), bool(mask.documents)) for name, mask in self.masks.items())
+        shape = replace(self.case, seqlen_q=self.case.seqlen_q.bit_length(), seqlen_k=0)
+        return masks, tuple(self.weights.values()), shape, self.grid, self.kernel, tuple(sorted(self.options.items()))
+
+    def plans(self, name: str, ranks: int, ranks_per_node: int, backward: bool = False) -> dict[str, MethodPlan]:
+        """Returns what ranks do by a method under each mask, with one partition of the tokens; or raises Refused."""
+        method, case = registry.get(name), replace(self.case, backward=backward)
+        usual = method.default_options(case.group, ranks, ranks_per_node) if ranks_per_node else {}
+        grid = Grid.parse(self.grid) if self.grid else method.default_grid(case, ranks, ranks_per_node or 1)
+        given: dict[str, Any] = {"grid": grid, "options": {**usual, **self.options}, "kernel": self.kernel}
+        heaviest = max(self.masks, key=lambda name: self.weights[name] * self.masks[name].area // self.masks[name].heads)
+        first = make_plan(method, self.masks[heaviest], case, ranks, **given)
+        several = len(self.masks) > 1
+        shards = method.partition([(self.masks[name], self.weights[name]) for name in self.masks], first.grid) if several else first.shards
+        return {name: make_plan(method, mask, case, ranks, shards=shards, **given) for name, mask in self.masks.items()}
 
 
 @dataclass(frozen=True)
@@ -30,6 +85,7 @@ class Planner:
     ranks: int
     ranks_per_node: int = 0
     device: str = "cpu"
+    methods: dict[Hashable, str] = field(default_factory=dict, hash=False)  # that its group has chosen, by kind of plan
 
     def plan(
         self,
@@ -38,38 +94,25 @@ class Planner:
         head_dim: int | tuple[int, int],
         *,
         method: str | None = None,
-        grid: str = "",
-        kernel: str | None = None,
-        options: Options | None = None,
-        layers: Mapping[str, int] | None = None,
-        deterministic: bool = False,
+        **settings: Any,
     ) -> Plan:
-        """Returns a plan as `Group.plan` does; `Group.use` makes it ready for attention."""
-        masks = _checked(mask)
-        weights = _weights(masks, layers)
-        (heads_q, heads_kv), (size, size_v) = _pair("heads", heads), _pair("head_dim", head_dim)
-        chosen = registry.get(method or default_method(masks))
-        length = next(iter(masks.values())).seqlen_q
-        case = Case(length, length, heads_q, heads_kv, size, size_v, device=self.device, deterministic=deterministic)
-        usual = chosen.default_options(case.group, self.ranks, self.ranks_per_node) if self.ranks_per_node else {}
-        laid_out = Grid.parse(grid) if grid else chosen.default_grid(case, self.ranks, self.ranks_per_node or 1)
-        given: dict[str, Any] = {"grid": laid_out, "options": usual | dict(options or {}), "kernel": kernel or BEST}
-        case = replace(case, backward=False)  # whether there is a backward is known at the call, which refuses a kernel that has none
-        heaviest = max(masks, key=lambda name: weights[name] * masks[name].area // masks[name].heads)
-        first = make_plan(chosen, masks[heaviest], case, self.ranks, **given)
-        shards = chosen.partition([(masks[name], weights[name]) for name in masks], first.grid) if len(masks) > 1 else first.shards
-        for name in masks:  # refuses a mask that the method cannot do, before anything is sent
-            make_plan(chosen, masks[name], case, self.ranks, shards=shards, **given)
-        settings = (chosen.name, str(first.grid), dict(first.options), first.kernel, (heads_q, heads_kv), (size, size_v), deterministic)
-        return Plan(self.rank, masks, *settings, shards, _digest(masks, shards, settings))
+        """Returns a plan as `Group.plan` does, with the same settings; `Group.use` makes it ready for attention."""
+        return self.make(Wanted.of(mask, heads, head_dim, self.device, **settings), method)
 
-
-def default_method(masks: Mapping[str, AnyMask]) -> str:
-    """Returns the method for masks where none is named: casts follow documents and windows, rings suit the rest."""
-    if any(isinstance(mask, BlockMask) for mask in masks.values()):
-        return "ring_allgather"
-    is_local = any(len(mask.documents or ()) > 1 or 2 * mask.area < mask.seqlen_q * mask.seqlen_k for mask in masks.values())
-    return "magi" if len(masks) > 1 or is_local else "usp"
+    def make(self, wanted: Wanted, method: str | None = None) -> Plan:
+        """Returns the plan; where no method is named, with the one that the group has chosen for such plans, or else by the rule."""
+        masks, case, rule = wanted.masks, wanted.case, by_rule(wanted.masks)
+        chosen = method or self.methods.get(wanted.kind, rule)
+        try:
+            made = wanted.plans(chosen, self.ranks, self.ranks_per_node)
+        except Refused:
+            if chosen in (method, rule):
+                raise
+            made = wanted.plans(rule, self.ranks, self.ranks_per_node)  # such as a window that has become too wide for a halo
+        first = next(iter(made.values()))
+        sizes = (case.heads_q, case.heads_kv), (case.head_dim, case.head_dim_v)
+        settings = (first.method.name, str(first.grid), dict(first.options), first.kernel, *sizes, case.deterministic)
+        return Plan(self.rank, masks, *settings, first.shards, _digest(masks, first.shards, settings))
 
 
 def _checked(given: Any) -> dict[str, AnyMask]:
