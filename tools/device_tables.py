@@ -35,7 +35,7 @@ def _counted(row: Row) -> list[str]:
 
 def new_mask() -> str:
     """Milliseconds by method: in a data loader, a step ahead, and before the first kernel."""
-    columns = {"plan_ms": "planned by a data loader", "prepare_ms": "prepared a step ahead", "first_kernel_ms": "until the first kernel begins"}
+    columns = {"plan_ms": "planned by a data loader", "prepare_ms": "prepared a step ahead", "first_kernel_ms": "until the first kernel"}
     rows = [row for row in _rows("new_mask.jsonl") if "refused" not in row]
     return markdown_table(["ms", *columns.values()], [[row["method"], *(f"{row[name]:.1f}" for name in columns)] for row in rows])
 

@@ -91,7 +91,8 @@ def simulated() -> str:
         for pass_ in PASSES
     ]
     return (
-        f"{table}\n\n{_sizes('All cells', fitted + new)}; {_sizes(', '.join(FITTED), fitted)}; {_sizes('masks it was not fitted to', new)}. "
+        f"{table}\n\n{_sizes('All cells', fitted + new)}; {_sizes(', '.join(FITTED), fitted)}; "
+        f"{_sizes('masks it was not fitted to', new)}. "
         f"The rank correlation of the methods' times is {min(orders):.2f} to {max(orders):.2f}."
     )
 

@@ -11,8 +11,8 @@ the others make it too (NCCL connects two ranks at their first message). On the 
 before: kernels, which end, and waits for earlier posts, which have ended. Then it needs multiprocessors. Kernels of later posts may hold
 some while they wait, at most NCCL_MAX_CTAS for each of the 4 channels and one subgroup; attention gives its own back. So it gets them
 where the device, or a rank's share of it, has more multiprocessors than 5 posts take (`processes/shared_gpu.py` sees to that). High
-priority lets transfers begin before the blocks of a running attention that wait. CUDA loads a kernel at its first launch, which may wait for
-all that its process has on the device; so for posts before it alone, which end.
+priority lets transfers begin before the blocks of a running attention that wait. CUDA loads a kernel at its first launch, which may wait
+for all that its process has on the device; so for posts before it alone, which end.
 
 *What a task on the second stream may read* (`Comm.beside`): what it received itself, and what was complete on the stream that posted it
 when the task began, since that stream is not waited for later. What it writes may be read after `join`, or after the wait for a transfer
