@@ -24,6 +24,7 @@ from longca.results.reading import read
 from longca.results.record import Record, Status
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "cheap.py"
+KILLS = 12
 GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]
 
 
@@ -51,7 +52,7 @@ def finish(process: Any) -> str:
 def test_killed_again_and_again_and_resumed_gives_the_same_cells(cheap: Any, run_here: Any, tmp_path: Path) -> None:
     run_here("--plugin", PLUGIN, *GRID, "--out", tmp_path / "whole")
     out, log, rng, kills = tmp_path / "killed", tmp_path / "log", random.Random(0), 0
-    for _ in range(20):
+    for _ in range(KILLS):
         process = cheap(out, 0.04, CHEAP_LOG=log)
         before = log.stat().st_size if log.exists() else 0
         while process.poll() is None and (log.stat().st_size if log.exists() else 0) == before:
@@ -61,7 +62,7 @@ def test_killed_again_and_again_and_resumed_gives_the_same_cells(cheap: Any, run
         process.communicate()
         kills += process.returncode == -signal.SIGKILL
     text = finish(cheap(out, CHEAP_LOG=log))
-    assert kills == 20
+    assert kills == KILLS
     assert "resuming" in text
     assert sorted(keys(out)) == sorted(keys(tmp_path / "whole"))
     assert len(set(keys(out))) == len(keys(out)) > 60
