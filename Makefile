@@ -6,7 +6,7 @@ OUT ?= out
 # the tests run two at a time; more threads in each would only get in each other's way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all frameworks peers wheel lint docs figures pictures screenshots clean
+.PHONY: demo test slow test-all frameworks peers wheel lint docs figures pictures screenshots clean
 
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
@@ -24,14 +24,18 @@ demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the fi
 	@echo "$(OUT)/quick.csv, and a page with all of them: $(OUT)/report.html"
 
 PYTEST := $(BIN)/python -m pytest -q
+# Each worker gets the tests of neighbouring files, so that what they share (ranks, references, compiled code) is made once.
+TWO := $(PYTEST) -n 2 --dist worksteal
 # Many tests have deadlines or time something, and two at a time disturb each other: one that failed must pass when it runs alone.
 ALONE := [ $$? = 1 ] && echo "These tests run once more, alone:" && $(PYTEST) --last-failed --last-failed-no-failures none
 
 test: lint  ## what every change must pass
-	$(PYTEST) -n 2 -m "not slow" || { $(ALONE); }
+	$(TWO) -m "not slow" || { $(ALONE); }
 
-test-all: test  ## everything: what `test` runs, and the slow tests it leaves out
-	$(PYTEST) -n 2 -m slow || { $(ALONE); }
+slow: $(READY)  ## the tests that `test` leaves out
+	$(TWO) -m slow || { $(ALONE); }
+
+test-all: test slow  ## all tests
 
 # a folder of its own, without what these packages need besides: the examples do not use it
 FRAMEWORKS := .venv/frameworks

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from journals import Write, writer
+from longca.kernels import discovery
 from longca.masks import own
+from longca.parallel import registry as methods
+from longca.processes.child import search_path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in `make test`: threads that share few cores wait for each other most of the time
 
@@ -45,18 +48,31 @@ def _idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a CUDA device its tests, most of all cases, are deselected: to skip them one by one takes longer than many tests."""
+    of_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not of_gpu:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        config.hook.pytest_deselected(items=of_gpu)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _this_source() -> Iterator[None]:
+    """Programs that tests start find this very package, installed or not, and the modules of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(search_path()))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("gpu"):
-        import torch
-
-        if not torch.cuda.is_available():
-            pytest.skip("this test needs a CUDA device, and this machine has none.")
-
-
-@pytest.fixture(autouse=True)
-def _forget_own_masks() -> Iterator[None]:
+def _forget_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What one test registers with @longca.mask, or loads from a plugin, is unknown to the next."""
+    for module in (discovery, methods):
+        monkeypatch.setattr(module, "_plugins", dict(module._plugins))
     before, files = dict(own.OWN), dict(own._files)
     yield
     registries: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ((before, own.OWN), (files, own._files))

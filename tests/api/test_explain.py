@@ -87,10 +87,7 @@ def test_a_mask_itself_can_be_explained() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"device": "TPU"}, "unknown device 'TPU'"),
         ({"softcap": -1.0}, "softcap must be a positive number, or 0 for none, not -1"),
-        ({"dtype": "fp8"}, "unknown dtype 'fp8'"),
-        ({"heads": 3.5}, "'3.5' is not understood; write heads such as 64:8."),
         ({"seqlen": None}, "give a length beside the mask causal"),
         ({"mask": "cuasal"}, "unknown mask 'cuasal'; did you mean 'causal'"),
         ({"mask": "uniform_block", "heads": "4:2", "params": {"heads": 3}}, "uniform_block has 3 block patterns for 2 KV heads"),
@@ -122,6 +119,7 @@ def test_best_is_verified_on_all_masks_and_trials() -> None:
     assert any(name.startswith("trial: out and lse of all ring steps") for name in statuses)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_best_is_measured_and_its_record_says_what_ran(tmp_path: Path) -> None:
     longca.run(
         kernels="best", masks="causal_document", seqlens=128, heads="2:1", head_dims=16, passes="fwd,bwd", budget=0.02, device="cpu",
@@ -168,15 +166,6 @@ def test_kernels_that_fail_when_they_are_tuned_are_not_autotuned_later(monkeypat
     told = longca.tune("causal_document", 128, heads="2:1", head_dim=16, device="cpu", budget=0.01, progress=False).explanation
     assert told.choice is not None
     assert (told.choice.source, told.choice.by_pass) == ("records", {"fwd": "sdpa:flash", "bwd": "sdpa:flash"})
-
-
-@pytest.mark.usefixtures("in_process")
-def test_all_leaves_best_out(tmp_path: Path) -> None:
-    small = {"heads": "1:1", "head_dims": 8, "passes": "fwd", "budget": 0.001, "device": "cpu", "progress": False}
-    longca.run(kernels="all", masks="causal", seqlens=64, out=tmp_path / "out", **small)  # type: ignore[arg-type]
-    kernels = {record.kernel for record in read(tmp_path / "out").records}
-    assert "torch" in kernels
-    assert "best" not in kernels
 
 
 def test_the_command_prints_what_the_function_returns(

@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import longca
 from longca import masks
 from longca.bench.one_device.verify import make_step
 from longca.bench.plan.suite import Suite
 from longca.results.reading import read
 from longca.testing import assert_correct
+
+pytestmark = pytest.mark.usefixtures("in_process")
 
 SMALL: dict[str, Any] = {"heads": "2:1", "head_dims": 16, "dtypes": "fp32", "device": "cpu", "progress": False}
 BOTH = masks.causal(96) & masks.sliding_window(96, w=20)

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 import longca
-from journals import writer
 from longca.cli import main, verbs
 from longca.results.shown import Shown
-from report.made import kernel, make_record
 
 SPLIT: dict[str, Any] = {"gpus": 4, "per_gpu": "1K", "heads": "8:4", "head_dims": 64, "passes": "fwd"}
 FLAGS = ["--gpus", "4", "--per-gpu", "1K", "--heads", "8:4", "--head-dim", "64", "--passes", "fwd"]
@@ -58,12 +56,6 @@ def test_a_function_shows_what_its_command_prints(capsys: pytest.CaptureFixture[
     assert json.loads(json.dumps(longca.schema())) == json.loads(printed(capsys, "schema"))
 
 
-def test_what_no_method_can_do_is_not_ok() -> None:
-    refused = longca.plan("ulysses", gpus=16, heads="8:4")
-    assert not refused.ok
-    assert all("16 ranks cannot share 8 query heads" in row["refusal"] for row in refused.rows)
-
-
 def test_a_mask_is_drawn_and_described(tmp_path: Path) -> None:
     shown = longca.show_mask("sliding_window", 64, params={"w": 9}, png=tmp_path / "a.png", bands=True)
     assert shown.png is not None
@@ -73,20 +65,6 @@ def test_a_mask_is_drawn_and_described(tmp_path: Path) -> None:
     assert longca.show_mask(longca.masks.causal(8)).rows[0]["area"] == 36
 
 
-def test_journals_are_joined_exported_and_submitted(tmp_path: Path) -> None:
-    write = writer(tmp_path)
-    a, b = write("a", [make_record(STEADY)]), write("b", [kernel("flex", STEADY, "fwd")])
-    merged = longca.merge(tmp_path / "all", a, b)
-    assert (merged.added, merged.kept) == (2, 0)
-    text = longca.export(tmp_path / "all", out=tmp_path / "all.csv")
-    assert (tmp_path / "all.csv").read_text() == text
-    assert len(text.splitlines()) == 3
-    with pytest.raises(longca.BadInput, match="unknown format 'xml'"):
-        longca.export(a, format="xml")
-    with pytest.raises(longca.BadInput, match="cannot be published"):
-        longca.submit(write("empty", []), tmp_path / "copy")
-
-
 @pytest.mark.slow
 def test_methods_are_checked_on_ranks(tmp_path: Path) -> None:
     found = longca.verify_cp("ulysses", "causal", nproc=2, seqlens=64, device="cpu", out=tmp_path / "kit", progress=False)
@@ -94,12 +72,3 @@ def test_methods_are_checked_on_ranks(tmp_path: Path) -> None:
     assert {row["method"] for row in found.rows} == {"ulysses"}
     assert found.packed == tmp_path / "kit.tar.gz"
     assert all(set(times) >= {"op", "bytes", "seconds"} for times in lines_of(tmp_path / "kit" / "transfers.jsonl"))
-
-
-def test_a_cluster_is_made_of_measured_transfers(tmp_path: Path) -> None:
-    common = {"op": "p2p", "ranks": 2, "nodes": 1, "backend": "gloo", "device": "cpu"}
-    transfers = [{**common, "bytes": size, "seconds": [1e-5 + size / 2e9]} for size in (1 << 10, 1 << 15, 1 << 20, 1 << 25)]
-    (tmp_path / "transfers.jsonl").write_text("\n".join(map(json.dumps, transfers)))
-    made = longca.calibrate(tmp_path, base="cpu-gloo", out=tmp_path / "mine.toml")
-    assert (tmp_path / "mine.toml").read_text() == made.toml
-    assert {fit.name: fit.value for fit in made.fits} == {"inside.gb_s": 2.0, "inside.latency_us": 10.0}

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 PLUGINS = Path(__file__).parent / "plugins"
-SOURCE = Path(__file__).parents[2] / "src"
 SMALL = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8", "--dtype", "fp32", "--budget", "0.01"]
 SMALL += ["--device", "cpu"]
 
@@ -33,12 +32,7 @@ def start_run() -> Start:
 
     def start(*arguments: object, **environment: object) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "longca", "run", *SMALL, *map(str, arguments)]
-        settings = {
-            **os.environ,
-            "PYTHONPATH": str(SOURCE),
-            "OMP_NUM_THREADS": "1",
-            **{name: str(value) for name, value in environment.items()},
-        }
+        settings = os.environ | {name: str(value) for name, value in environment.items()}
         return subprocess.Popen(command, env=settings, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     return start

@@ -8,7 +8,6 @@ import pytest
 from longca import devices
 from longca.bench.one_device import compiled_code
 from longca.cli import main
-from longca.kernels import discovery
 
 SMALL = ["--kernels", "torch", "--device", "cpu", "--dry-run"]
 CAUSAL = [*SMALL, "--masks", "causal", "--seqlens", "64", "--heads", "2:1"]
@@ -25,12 +24,8 @@ BAD = [
     ([*CAUSAL, "--energy", "0.1"], "--energy must be 1 second or more, not 0.1"),
     ([*CAUSAL, "--energy", "1"], "--energy is read from a GPU, and this run is on the CPU; leave it out"),
     ([*CAUSAL, "--energy", "1", "--methods", "usp"], "--energy is measured for kernels on one device, not for context parallelism"),
-    ([*CAUSAL, "--seqlens", "100000000K"], "100000000K tokens are too many: masks are made for up to 1G"),
-    ([*CAUSAL, "--clock", "warmup=1"], "unknown setting in --clock: 'warmup'; did you mean 'warmup_s'?"),
     ([*CAUSAL, "--clock", "least=3.5"], "--clock: least: "),
-    ([*CAUSAL, "--clock", "least=7,most=6"], "the clock needs least <= most, not least=7 and most=6."),
     ([*CAUSAL, "--clock", "budget_s=1", "--budget", "1"], "budget_s is set twice, by --budget and by --clock; give it once."),
-    ([*CAUSAL, "--softcap", "-1"], "softcap: "),
 ]
 
 
@@ -60,6 +55,7 @@ def test_the_documented_workload_is_one(tmp_path: Path, capsys: pytest.CaptureFi
     assert [line.split()[1] for line in lines[1:-1]] == ["causal_document", "sliding_window_causal", "causal_document"]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_dry_run_counts_what_the_journal_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags, out = [flag for flag in CAUSAL if flag != "--dry-run"], tmp_path / "out"
     asked = ["run", *flags, "--passes", "fwd", "--out", str(out)]
@@ -100,8 +96,7 @@ def test_what_is_compiled_for_a_gpu_is_kept_on_disk(device: str, monkeypatch: py
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_kernel_of_a_plugin_that_is_not_measured_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(discovery, "_plugins", {})
+def test_a_kernel_of_a_plugin_that_is_not_measured_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     plugin = ["--plugin", str(Path(__file__).parents[2] / "examples" / "my_kernel.py")]
     note = "not measured: my_kernel (--kernels does not name it)"
     assert main(["run", *CAUSAL, *plugin]) == 0

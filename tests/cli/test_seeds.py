@@ -10,17 +10,6 @@ import pytest
 from longca.bench.plan.request import seeds_of
 from longca.cli import main
 from longca.errors import BadInput
-from longca.masks.pattern import check_seed
-
-
-@pytest.mark.parametrize("seed", [-1, (1 << 62) + 1])
-def test_what_is_no_seed_is_refused(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    refusal = f"the seed (--seed) must be a whole number from 0 to {1 << 62}, not {seed}."
-    with pytest.raises(BadInput) as refused:
-        check_seed(seed)
-    assert str(refused.value) == refusal
-    assert main(["mask", "causal", "--seqlen", "64", "--seed", str(seed)]) == 2
-    assert capsys.readouterr() == ("", f"longca: {refusal}\n")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """
 from types import SimpleNamespace
 from longca.bench.run.progress import Progress, TimeLeft
@@ -28,7 +26,7 @@ with Progress([SimpleNamespace(cell=planned)], TimeLeft({"k": 7.0})) as watcher:
 
 def on_a_terminal(program: str) -> tuple[int, str]:
     ours, theirs = pty.openpty()
-    settings = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent / 'tests'}", "COLUMNS": "160", "TERM": "xterm"}
+    settings = {**os.environ, "COLUMNS": "160", "TERM": "xterm"}
     process = subprocess.Popen([sys.executable, "-c", program], stdin=theirs, stdout=theirs, stderr=theirs, env=settings)
     os.close(theirs)
     shown = b""

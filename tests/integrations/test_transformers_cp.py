@@ -36,6 +36,7 @@ def test_losses_and_gradients_are_those_of_one_rank(ranks: Pool, case: dict[str,
         assert answer["summary"].startswith(case.get("method", "magi"))
 
 
+@pytest.mark.slow
 def test_batches_that_cannot_be_planned_are_refused(ranks: Pool) -> None:
     sentences = {
         "padding": "this batch has padding",

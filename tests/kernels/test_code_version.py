@@ -168,8 +168,7 @@ def test_a_new_kernel_and_a_new_method_are_one_file_each(tmp_path: Path) -> None
     assert "longca verify --kernels alone" in in_copy(package, show)
 
 
-def test_a_plugin_that_derives_from_a_kernel_of_ours_covers_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_plugins", {})
+def test_a_plugin_that_derives_from_a_kernel_of_ours_covers_its_files(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from longca.kernels.backends.flex.kernel import FlexKernel\nclass Mine(FlexKernel):\n    name = 'mine'\n")
     registry.load_plugin(file)

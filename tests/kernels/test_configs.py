@@ -11,7 +11,7 @@ from longca import masks
 from longca.bench.plan.catalogue import Entry, make_catalogue
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput
-from longca.kernels import discovery, registry
+from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
 
 CASE = Case(64, 64, 2, 1, 16, 16, "fp32", backward=False)
@@ -69,8 +69,7 @@ def test_configs_that_fit_no_call_are_one_sentence(configs: Any, sentence: str) 
         swept(configs)
 
 
-def test_kernels_in_lists_of_a_plugin_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_plugins", {})
+def test_kernels_in_lists_of_a_plugin_are_found(tmp_path: Path) -> None:
     (tmp_path / "many.py").write_text(FILE)
     assert registry.load_plugin(tmp_path / "many.py") == ["made64", "made128"]
 

@@ -34,7 +34,7 @@ def test_counters_are_assigned_to_their_cells_and_counted_once(tmp_path: Path) -
     program, out = tmp_path / "ncu", tmp_path / "counters.jsonl"
     program.write_text(NCU)
     program.chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(SCRIPT.parents[1] / "src")}
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     command = [sys.executable, str(SCRIPT), "--masks", "full,causal_document", "--journal", str(JOURNAL), "--out", str(out)]
     codes, texts = [], []
     for _ in range(3):

@@ -34,6 +34,24 @@ def test_all_masks_with_up_to_two_intervals_per_row_share_one_compilation() -> N
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 1
 
 
+def test_settings_of_torch_are_changed_around_calls_only() -> None:
+    """Also where calls of several threads overlap."""
+    config = ModuleType("config")
+    config.limit = 8  # type: ignore[attr-defined]
+    settings = flex.ChangedSettings({config: {"limit": 64}})
+    with settings:
+        with settings:
+            assert config.limit == 64
+        assert config.limit == 64
+    assert config.limit == 8
+    with pytest.raises(ValueError, match="inside"), settings:
+        raise ValueError("inside")
+    assert config.limit == 8
+    before = torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer
+    longca.attention(*make(CASE)[:3], masks.causal(300), kernel="flex")
+    assert (torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer) == before
+
+
 def test_too_many_compilations_are_an_error_and_never_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(seqlen: int) -> None:
         case = Case(seqlen, seqlen, 1, 1, 16, 16, "fp32", backward=False)
@@ -54,18 +72,7 @@ def test_too_many_compilations_are_an_error_and_never_eager(monkeypatch: pytest.
         torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("name", masks.names())
-def test_the_block_mask_shows_the_mask(name: str) -> None:
-    from torch.nn.attention.flex_attention import create_mask
-
-    mask = masks.build(name, 300, seed=9)
-    made = mask.block_mask()
-    seen = create_mask(made.mask_mod, 1, 1, 300, 300, device="cpu")[0, 0]
-    assert torch.equal(seen, torch.from_numpy(mask.dense()))
-    touched = made.to_dense()[0, 0].bool().repeat_interleave(128, 0).repeat_interleave(128, 1)[:300, :300]
-    assert not (seen & ~touched).any()
-
-
+@pytest.mark.slow
 def test_a_softcap_is_right_and_sinks_need_an_lse() -> None:
     mask, kernel = masks.sliding_window_causal(300, w=40), registry.get("flex")
     case = replace(CASE, softcap=3.0)
@@ -85,21 +92,3 @@ def test_more_intervals_per_row_than_can_be_compiled_are_refused_with_their_numb
 
     assert isinstance(answer(128), Yes)
     assert answer(129) == No("takes at most 128 intervals of keys per row, and this mask has 129")
-
-
-def test_settings_of_torch_are_changed_around_calls_only() -> None:
-    """Also where calls of several threads overlap."""
-    config = ModuleType("config")
-    config.limit = 8  # type: ignore[attr-defined]
-    settings = flex.ChangedSettings({config: {"limit": 64}})
-    with settings:
-        with settings:
-            assert config.limit == 64
-        assert config.limit == 64
-    assert config.limit == 8
-    with pytest.raises(ValueError, match="inside"), settings:
-        raise ValueError("inside")
-    assert config.limit == 8
-    before = torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer
-    longca.attention(*(torch.randn(64, 2, 16) for _ in range(3)), masks.causal(64), kernel="flex")
-    assert (torch._dynamo.config.cache_size_limit, torch._functorch.config.donated_buffer) == before

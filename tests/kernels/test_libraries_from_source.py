@@ -16,6 +16,7 @@ from longca.kernels.base import Case, No
 from longca.masks import AnyMask
 
 LENGTHS = (256, 301)
+MASKS = [*((name, 301) for name in masks.names()), ("causal_document", 256), ("share_question", 256)]  # whole tiles, too
 FLASH = float("inf")  # the lse that these libraries give to rows without keys
 
 
@@ -49,8 +50,7 @@ def flex_flash_attn_func(q: Any, k: Any, v: Any, q_ranges: Any, k_ranges: Any, t
     return out, SimpleNamespace(lse=lse.t().contiguous())
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("name", masks.names())
+@pytest.mark.parametrize(("name", "length"), MASKS)
 def test_ffa_on_every_mask(name: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "magi_attention.api", flex_flash_attn_func=flex_flash_attn_func)
     assert_right("ffa", masks.build(name, length, seed=3), case_of(length))
@@ -221,8 +221,7 @@ def takes_columns(mask: masks.Mask) -> bool:
 
 
 @pytest.mark.usefixtures("flashmask_operators")
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("name", masks.names())
+@pytest.mark.parametrize(("name", "length"), MASKS)
 def test_flashmask_of_torch_on_every_mask_that_it_takes(name: str, length: int) -> None:
     mask = masks.build(name, length, seed=3)
     if takes_columns(mask):
@@ -290,8 +289,7 @@ def paddle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("paddle")
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("name", masks.names())
+@pytest.mark.parametrize(("name", "length"), MASKS)
 def test_flashmask_of_paddle_on_every_mask_that_it_takes(name: str, length: int) -> None:
     mask = masks.build(name, length, seed=3)
     if takes_columns(mask):

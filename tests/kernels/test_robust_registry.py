@@ -16,12 +16,6 @@ from longca.parallel import registry as methods
 KERNEL = "import longca\n@longca.kernel(name='{name}')\ndef f(q, k, v, mask, scale):\n    {body}\n"
 
 
-@pytest.fixture(autouse=True)
-def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_plugins", {})
-    monkeypatch.setattr(discovery, "broken", {})
-
-
 def write(folder: Path, name: str, body: str = "return q", file: str = "plugin.py") -> str:
     folder.mkdir(exist_ok=True)
     (folder / file).write_text(KERNEL.format(name=name, body=body))
@@ -45,8 +39,7 @@ def test_two_plugin_flags_of_one_name_are_refused(tmp_path: Path, capsys: pytest
 METHOD = "from longca.parallel.methods.ulysses import Ulysses\nclass Mine(Ulysses):\n    name = 'mine'\n"
 
 
-def test_two_methods_of_one_name_are_refused_and_one_twice_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "_plugins", {})
+def test_two_methods_of_one_name_are_refused_and_one_twice_is_not(tmp_path: Path) -> None:
     first, second = tmp_path / "a.py", tmp_path / "b.py"
     for file in (first, second):
         file.write_text(METHOD)
@@ -83,6 +76,7 @@ def test_a_broken_package_takes_nobody_down(monkeypatch: pytest.MonkeyPatch) -> 
 
     entry = SimpleNamespace(name="theirs", value="theirs:Kernel", load=explode)
     monkeypatch.setattr(discovery, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(discovery, "broken", {})
     discovery._installed.cache_clear()
     try:
         assert "torch" in registry.names()

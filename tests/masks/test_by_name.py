@@ -90,9 +90,7 @@ def test_a_block_pattern_in_an_expression() -> None:
         ("causal + full", "'causal + full' is no mask; write it as"),
         ("causal, full", "'causal, full' is several masks, and this takes one: give"),
         ("causal & 3", "'3' is no mask"),
-        ("causal(1)", "'causal(1)' is no mask"),
         ("sliding_window(w='a')", "w must be a number"),
-        ("sliding_window(v=1)", "sliding_window has no parameter 'v'; it has w."),
         ("__import__('os').system('x')", "is no mask"),
         ("[causal for x in full] & causal", "is no mask"),
         ("(" * 400 + "causal" + ")" * 400, "cannot be read"),
@@ -101,7 +99,6 @@ def test_a_block_pattern_in_an_expression() -> None:
         (" | ".join(["causal"] * 100), "not 99"),
         ("sliding_window(w=1,w=2)", "w twice"),
         ("causal & 'nothing.json'", "cannot read a mask from nothing.json"),
-        ("nothing.json", "cannot read a mask from nothing.json: No such file"),
     ],
 )
 def test_bad_texts_are_refused_in_one_sentence(text: str, sentence: str) -> None:

@@ -112,11 +112,6 @@ def test_bad_input_is_one_sentence(flags: str, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_device_is_a_cpu_or_a_gpu() -> None:
-    with pytest.raises(longca.BadInput, match="unknown device 'tpu'"):
-        longca.numerics(device="tpu")
-
-
 def test_a_gpu_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("longca.devices.gpus", list)
     assert main(["numerics", "--device", "cuda"]) != 0

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from longca.errors import Refused
-from longca.kernels import discovery
 from longca.kernels import registry as kernels
 from longca.masks import Mask
 from longca.parallel.comm.local import World
@@ -47,8 +46,7 @@ def one_way(q, k, v, mask, scale):
 
 
 @pytest.fixture
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(discovery, "_plugins", {})
+def functions(tmp_path: Path) -> Path:
     file = tmp_path / "functions.py"
     file.write_text(FUNCTIONS)
     kernels.load_plugin(file)
@@ -138,8 +136,8 @@ def test_a_kernel_that_fails_when_it_is_asked_breaks_no_plan(monkeypatch: pytest
         plan_of("ring_p2p", mask_of("causal"), case_of(197), 2, kernel="sdpa:math")
 
 
-def test_attention_in_a_training_script_takes_such_kernels_too(pair: Pool) -> None:
-    answers = pair.run("parallel.plan_jobs:attention", {"method": "ulysses", "kernel": "sdpa:math", "lse": False}, 60)
-    alone = pair.run("parallel.plan_jobs:forward_alone", {"method": "ring_allgather", "kernel": "sdpa:math"}, 60)
+def test_attention_in_a_training_script_takes_such_kernels_too(pool: Pool) -> None:
+    answers = pool.run("parallel.plan_jobs:attention", {"method": "ulysses", "kernel": "sdpa:math", "lse": False}, 60)
+    alone = pool.run("parallel.plan_jobs:forward_alone", {"method": "ring_allgather", "kernel": "sdpa:math"}, 60)
     assert all(answer["error"] < 1e-5 for answer in answers)
     assert all(error < 1e-5 for error in alone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -69,9 +69,17 @@ def test_variable_blocks(method: str, ranks: int) -> None:
     assert_right(plan_of(method, mask, case_of(SEQLEN, (8, 4)), ranks))
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("heads", "ranks"), [((8, 4), 4), ((8, 2), 8), ((9, 3), 3)])
-@pytest.mark.parametrize("source", ["nsa", "moba", "msa"])
+SPLITS = (((8, 4), 4), ((8, 2), 8), ((9, 3), 3))
+SOURCES = ("nsa", "moba", "msa")
+
+
+@pytest.mark.parametrize(
+    ("method", "heads", "ranks", "source"),
+    [  # in `make test` any two of method, split and source meet
+        pytest.param(METHODS[m], *SPLITS[s], SOURCES[n], marks=[pytest.mark.slow] * ((m + s + n) % 3 > 0))
+        for m, s, n in product(range(3), repeat=3)
+    ],
+)
 def test_blocks_that_queries_and_keys_select_under_a_causal_mask(method: str, heads: tuple[int, int], ranks: int, source: str) -> None:
     mask = selected_pattern(source, heads)
     assert mask.band is not None

@@ -62,7 +62,7 @@ def test_replicas_may_use_different_channels(kind: str) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    common = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "PYTHONPATH": os.pathsep.join(sys.path)}
+    common = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     running = []
     for rank in range(RANKS):
         own = rank_environment(Sharing(ranks=RANKS), None, rank, RANKS) if kind == "cuda" else {}

@@ -65,7 +65,7 @@ def test_two_processes_that_meet() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SLURM_STEP_NUM_TASKS": "2", "GLOO_SOCKET_IFNAME": "lo"}
-    common |= {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    common |= {"OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM], env=os.environ | common | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank}, stdout=-1, text=True

@@ -1,7 +1,6 @@
 """benchmarks/ranks_on_one_gpu.py runs on a CPU: every method is right, and every rank has its times."""
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -18,8 +17,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ranks_on_one_gpu.py"
 def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
     shape = shlex.split("--per-rank 40 --ranks 3 --heads 6:3 --head-dim 16 --masks sliding_window_causal --device cpu")
     command = [sys.executable, str(SCRIPT), *shape, "--out", str(tmp_path / "rows.jsonl")]
-    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "src")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "all right"), done.stderr
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     refused = {line.split()[1] for line in done.stdout.splitlines() if "cannot do this" in line}
@@ -32,10 +30,10 @@ def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
             assert row["alone"][pass_][0] > 0
     with (tmp_path / "rows.jsonl").open("a") as file:
         file.write('{"mask": "sliding_win')  # as a kill leaves it
-    again = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "all right"), again.stderr
     assert [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()] == rows  # nothing was measured again
-    other = subprocess.run([*command, "--seed", "7", "--methods", "ulysses"], capture_output=True, text=True, env=environment, check=False)
+    other = subprocess.run([*command, "--seed", "7", "--methods", "ulysses"], capture_output=True, text=True, check=False)
     assert other.returncode == 0, other.stderr
     *same, last = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
     assert (same, last["method"], last["seed"]) == (rows, "ulysses", 7)

@@ -37,8 +37,14 @@ def crossing(plan: Plan, node: int, forward: bool = True) -> np.ndarray:
     return sent
 
 
-@pytest.mark.parametrize(("ranks", "node"), NODES)
-@pytest.mark.parametrize("name", masks.names())
+@pytest.mark.parametrize(
+    ("name", "ranks", "node"),
+    [  # in `make test` each mask on two kinds of nodes
+        pytest.param(name, *nodes, marks=[pytest.mark.slow] * ((m + n) % 2))
+        for m, name in enumerate(masks.names())
+        for n, nodes in enumerate(NODES)
+    ],
+)
 def test_right_on_every_mask_and_on_nodes_of_any_size(name: str, ranks: int, node: int) -> None:
     mask = mask_of(name)
     assert_right(run_local(relayed(mask, ranks, node, stages=1 + ranks % 3)), reference(mask, case_of(197)))

@@ -21,7 +21,7 @@ SETTINGS = dict(mask="causal_document", seqlen=96, documents=[29, 6, 11, 31, 19]
 @pytest.mark.parametrize(
     ("model", "kind", "cause"),
     [
-        ("right", "", ""),
+        pytest.param("right", "", "", marks=pytest.mark.slow),
         ("own_keys", "blind", "each rank sees only its own keys"),
         pytest.param("local_causal", "leak", "by their place on their rank", marks=pytest.mark.slow),
         pytest.param("mean_of_means", "loss", "the mean of the ranks' means", marks=pytest.mark.slow),

@@ -79,12 +79,10 @@ def test_an_nccl_that_can_is_found_or_what_to_install_is_said(
 
 def test_the_version_is_that_of_the_library_that_is_loaded(nccl: dict[str, Path]) -> None:
     code = f"from {loaded_version.__module__} import loaded_version; print(loaded_version())"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     own = f"import ctypes; ctypes.CDLL({str(nccl['2.28.9'])!r}); {code}"  # as torch loads its own
     for preload, program, version in (("", code, ""), ("", own, "2.28.9"), (str(nccl["2.32.3"]), own, "2.32.3")):
-        answer = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment | {"LD_PRELOAD": preload}
-        )
+        environment = os.environ | {"LD_PRELOAD": preload}
+        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
         assert answer.stdout.strip() == version
 
 
@@ -124,7 +122,7 @@ def test_a_daemon_ends_with_a_process_that_is_killed(told: Path, tmp_path: Path,
         "import time\nfrom longca.processes.shared_gpu import start_mps\nfrom longca.results.problem import Sharing\n"
         "daemon = start_mps(Sharing(ranks=2))\nprint('started', flush=True)\ntime.sleep(1000)\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, env=environment) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"started\n"
@@ -168,7 +166,7 @@ def test_a_launched_rank_starts_again_with_what_nccl_needs_and_the_first_one_kee
         "    print(*sys.argv[1:], os.environ['LD_PRELOAD'], os.environ['NCCL_HOSTID'], os.environ['CUDA_MPS_PIPE_DIRECTORY'], flush=True)\n"
         "    sys.stdin.readline()\n"
     )
-    shared = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    shared = os.environ | {"TMPDIR": str(tmp_path), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     ranks = [
         subprocess.Popen(
             [sys.executable, str(program), "a", "--b"],

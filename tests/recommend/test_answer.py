@@ -193,7 +193,6 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
         [sys.executable, "-c", code + "assert q.grad.isfinite().all()"],
         capture_output=True,
         text=True,
-        env={"PYTHONPATH": str(ROOT / "src")},
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -12,7 +12,6 @@ import pytest
 import longca
 from journals import Write
 from longca.cli import main
-from longca.kernels import discovery
 from report.made import around, kernel
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +69,6 @@ def test_the_code_for_many_ranks_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], methods: str, mask: list[str]
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     shape = ["--heads", "4:2", "--head-dim", "16", "--dtype", "fp32"]
     split = ["--level", "cp", "--methods", methods, "--nproc", "2"]
     measured = [{"--mask": "--masks", "--seqlen": "--seqlens"}.get(word, word) for word in mask]
@@ -111,7 +109,6 @@ def test_a_kernel_of_a_file_is_used_and_measured_again_from_that_file(
 ) -> None:
     """The file is not called as its kernel is; what is said of it runs where the user ran."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(discovery, "_plugins", {})
     (tmp_path / "good.py").write_text(PLUGIN)
     shape = ["--heads", "2:1", "--head-dim", "16", "--dtype", "fp32"]
     run = ["run", "--plugin", "good.py", "--kernels", "good_fn", "--masks", "causal", "--seqlens", "128", *shape, "--passes", "fwd"]

@@ -130,11 +130,7 @@ EXAMPLES = ["kernel-ci.slurm", "github-action.yml"]
 
 @pytest.mark.parametrize(
     ("example", "outcome"),
-    [
-        pytest.param(example, outcome, marks=[pytest.mark.slow] * (outcome == "faster" or (example, outcome) == (EXAMPLES[1], "missing")))
-        for example in EXAMPLES
-        for outcome in OUTCOMES
-    ],
+    [pytest.param(example, outcome, marks=[pytest.mark.slow] * (outcome != "slower")) for example in EXAMPLES for outcome in OUTCOMES],
 )
 def test_the_examples_fail_where_a_kernel_became_slower(made: Path, write: Callable[..., Path], example: str, outcome: str) -> None:
     factor, cells, code, said = OUTCOMES[outcome]
@@ -151,7 +147,8 @@ def script_of(example: str, step: int) -> list[str]:
     return ["bash", str(path)] if example.endswith("slurm") else ["bash", "-e", "-c", run_steps(path.read_text())[step]]
 
 
-@pytest.mark.parametrize("example", ["kernel-ci.slurm", pytest.param("github-action.yml", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_a_kernel_that_is_wrong_at_an_odd_length_alone_stops_the_examples(home: Path, example: str) -> None:
     right = (home / "my_kernel.py").read_text()
     (home / "my_kernel.py").write_text(right.replace("* scale", "* scale * (1 if len(q) % 64 == 0 else 1.1)"))

@@ -46,6 +46,7 @@ def test_a_kernel_is_not_the_fastest_where_no_other_was_measured(tmp_path: Path)
     assert (entry.points, {label: ratio.slower for label, ratio in entry.kernels.items()}) == (1, {"fa3": 1.0, "fa4:bands": 2.0})
 
 
+@pytest.mark.slow
 def test_the_first_by_records_is_the_fastest_recorded() -> None:
     """In each cell, of the kernels that have a time in it. Masks of one class have one order, so few cells may have another fastest
     kernel; autotuning finds it."""

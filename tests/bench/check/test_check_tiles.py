@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,9 +98,6 @@ def test_all_rows_are_compared_and_dumped_where_they_are_asked_for(tmp_path: Pat
     assert len(torch.load(folder / "plain.pt", weights_only=True)["rows"]) == 700
     script = (folder / "reproduce.py").read_text()
     assert "\nkernel = ...  # wrong_in_a_row is an object of a program: import or define it here\n" in script
-    (folder / "reproduce.py").write_text(script.replace("kernel = ...", "kernel = 'torch:plain'"))
-    printed = subprocess.run([sys.executable, "reproduce.py"], cwd=folder, capture_output=True, text=True, check=True).stdout
-    assert len(printed.splitlines()) == 8  # four tensors of two data sets
 
 
 def test_every_row_of_a_short_sequence_is_looked_at_and_some_rows_have_no_gradient() -> None:

@@ -20,6 +20,7 @@ from longca.kernels.inputs import Inputs
 from longca.masks import AnyMask
 
 SHORT, LONG = 100, 600  # below and above the length from which on rows are sampled
+AT_ONCE = (1 << 22, 1 << 22)  # CHUNK_PAIRS and HEADS_PAIRS
 
 
 def blocks(length: int, heads: int, band: masks.Mask | None = None) -> masks.BlockMask:
@@ -63,8 +64,13 @@ def assert_close(mine: dict[str, torch.Tensor], right: dict[str, torch.Tensor], 
         torch.testing.assert_close(value, part, rtol=1e-10, atol=1e-9)
 
 
-@pytest.mark.parametrize("at_once", [(1 << 22, 1 << 22), (1 << 22, 1), (5000, 1), (5000, 1 << 22)])
-@pytest.mark.parametrize("extras", [{}, {"softcap": 3.0}, {"sinks": True}], ids=["plain", "softcap", "sinks"])
+@pytest.mark.parametrize(
+    ("extras", "at_once"),
+    [
+        *(({}, at_once) for at_once in (AT_ONCE, (1 << 22, 1), (5000, 1), (5000, 1 << 22))),
+        *((extras, at_once) for extras in ({"softcap": 3.0}, {"sinks": True}) for at_once in (AT_ONCE, (5000, 1))),
+    ],
+)
 @pytest.mark.parametrize("name", MASKS)
 def test_the_reference_is_that_of_the_textbook(
     name: str, extras: dict[str, Any], at_once: tuple[int, int], monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import CellFailed, failure
 from longca.errors import Refused
-from longca.kernels import discovery, registry
+from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.masks import Mask
 from longca.results.problem import Pass
@@ -84,12 +84,6 @@ ON_A_GPU = {
 # found even earlier where memory of other inputs is used again, and by calls that disagree where the last one was given other memory
 BY_POINTER = ("caches_by_pointer", "caches_gradients_by_pointer")
 RIGHT = ("torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math", "online_softmax", "needs_contiguous", "my_kernel", "my_kernel_class")
-
-
-@pytest.fixture(autouse=True)
-def _forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plugins that a test loads are forgotten after it."""
-    monkeypatch.setattr(discovery, "_plugins", {})
 
 
 def load(name: str) -> None:

@@ -14,7 +14,6 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite
 from longca.cli import main
-from longca.kernels import discovery
 from longca.kernels import registry as kernels
 from longca.parallel import registry as methods
 from longca.parallel.comm.local import World
@@ -28,13 +27,6 @@ WRONG_KERNELS = Path(__file__).parents[1] / "check" / "wrong" / "keeps_state.py"
 CLOCK = ClockSettings(warmup_s=0, budget_s=60, least=24, most=24)  # so many that no race falls into the last one
 SHORT = ClockSettings(warmup_s=0, budget_s=60, least=5, most=5)
 PASSES = (Pass.FWD, Pass.BWD, Pass.BOTH)
-
-
-@pytest.fixture(autouse=True)
-def _forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plugins that a test loads are forgotten after it."""
-    monkeypatch.setattr(discovery, "_plugins", {})
-    monkeypatch.setattr(methods, "_plugins", {})
 
 
 class Threads:
@@ -85,7 +77,12 @@ def reason(outcomes: dict[Pass, Outcome], pass_: Pass) -> str:
 
 
 @pytest.mark.parametrize(
-    ("method", "dtype"), [("ulysses", "bf16"), ("ring_allgather", "fp16"), ("usp", "bf16"), ("loongtrain", "fp16"), ("magi", "bf16")]
+    ("method", "dtype"),
+    [
+        ("usp", "bf16"),
+        ("magi", "bf16"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("ulysses", "bf16"), ("ring_allgather", "fp16"), ("loongtrain", "fp16"))),
+    ],
 )
 def test_own_methods_pass_in_every_pass(method: str, dtype: str, measure: Any) -> None:
     found = measure(method, ranks=4, dtypes=(dtype,), clock=SHORT, seqlens=("150",), grid="2x2" if method in ("usp", "loongtrain") else "")
@@ -95,7 +92,12 @@ def test_own_methods_pass_in_every_pass(method: str, dtype: str, measure: Any) -
 
 
 @pytest.mark.parametrize(
-    ("method", "grid", "dtype"), [("burst", "1x4x2", "fp16"), ("mesh", "2x2", "bf16"), ("hybrid_dcp", "", "bf16"), ("halo", "", "fp32")]
+    ("method", "grid", "dtype"),
+    [
+        ("burst", "1x4x2", "fp16"),
+        ("halo", "", "fp32"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("mesh", "2x2", "bf16"), ("hybrid_dcp", "", "bf16"))),
+    ],
 )
 def test_and_with_softcap_and_sinks(method: str, grid: str, dtype: str, measure: Any) -> None:
     """Equal heads: the backward of burst moves queries."""

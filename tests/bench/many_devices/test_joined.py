@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bench.many_devices.conftest import records_of
-from longca.processes.child import search_path
 from longca.results.record import Status
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
@@ -27,7 +26,7 @@ class Started:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        shared |= {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(search_path())}
+        shared |= {"GLOO_SOCKET_IFNAME": "lo"}
         self.words = [folder / f"rank{rank}.words" for rank in ranks]
         self.ranks = []
         for rank, words in zip(ranks, self.words, strict=True):

@@ -73,6 +73,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_records_have_options_and_so_has_the_command_that_measures_them_again(tmp_path: Path) -> None:
     asked = ["run", "--methods", "magi", *SHAPE, "--option", "stages=1,2", "--passes", "fwd", "--nproc", "2", "--budget", "0.02"]
     assert main([*asked, "--out", str(tmp_path)]) == 0

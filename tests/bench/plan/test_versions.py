@@ -1,40 +1,13 @@
 """Which code a measurement is of: versions of packages and of code, as far as they are part of a cell's key."""
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from importlib import metadata
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-import longca
 from longca.bench.plan.versions import kernel_versions
 from longca.kernels import base
-
-PRINT_VERSIONS = """
-import json, sys
-from longca.bench.plan.versions import kernel_versions, method_versions
-from longca.kernels import registry as kernels
-from longca.parallel import registry as methods
-versions = {label: kernel_versions(label)["code"] for name in kernels.names() for label in (name, *kernels.labels(name))}
-versions |= {name: method_versions(name)["method_code"] for name in methods.names()}
-print(json.dumps(versions | {"torch imported": "torch" in sys.modules}))
-"""
-
-
-def test_versions_do_not_need_torch_nor_depend_on_where_the_package_lies(tmp_path: Path) -> None:
-    shutil.copytree(Path(longca.__file__).parent, tmp_path / "longca", ignore=shutil.ignore_patterns("__pycache__"))
-    settings = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    ended = subprocess.run([sys.executable, "-c", PRINT_VERSIONS], capture_output=True, text=True, env=settings, check=True)
-    elsewhere = json.loads(ended.stdout)
-    assert elsewhere.pop("torch imported") is False
-    assert all(len(code) == 16 for code in elsewhere.values())
-    for label in ("block_triton", "fa4", "fa4:bands", "torch:plain"):
-        assert kernel_versions(label)["code"] == elsewhere[label]
 
 
 class Copied(base.Kernel):

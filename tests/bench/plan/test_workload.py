@@ -49,15 +49,6 @@ WRONG = [
         "unknown setting in FILE line 1: 'lengths'; known are: mask, seqlen, documents, distribution, packing, params, seed.",
     ),
     ('{"mask": "full_document", "documents": [3, 0]}', "FILE line 1: documents[1]: Expected `int` >= 1."),
-    ('{"mask": "causal", "seqlen": 8, "params": {"w": 1}}', "FILE line 1: causal has no parameter 'w'; it has none."),
-    (
-        '{"mask": "causal", "seqlen": 8, "documents": [8]}',
-        "FILE line 1: causal has no documents, so it takes no lengths, no distribution and no packing.",
-    ),
-    (
-        '{"mask": "full_document", "seqlen": 9, "documents": [8]}',
-        "FILE line 1: the documents hold 8 tokens, fewer than the sequence length 9; give more of them.",
-    ),
 ]
 
 
