@@ -36,6 +36,13 @@ def test_the_choice_is_for_all_layers() -> None:
     assert choose(wanted(kinds, layers={"global": 1, "local": 50}), 8, 8, H100)[0] == "magi"
 
 
+def test_plans_are_of_one_kind_where_their_masks_have_as_many_layers() -> None:
+    kinds = {"global": masks.causal(65536), "local": masks.sliding_window_causal(65536, w=128)}
+    first = wanted(kinds, layers={"global": 1, "local": 50}).kind
+    assert wanted(kinds, layers={"local": 50, "global": 1}).kind == first
+    assert wanted(kinds, layers={"local": 1, "global": 50}).kind != first
+
+
 def test_a_shipped_cluster_of_the_device_and_its_nodes() -> None:
     for device, ranks, per_node, name in (
         (H100, 16, 8, "h100-ib"),

@@ -133,7 +133,7 @@ def _checked(given: Any) -> dict[str, AnyMask]:
 def _weights(masks: Mapping[str, AnyMask], layers: Mapping[str, int] | None) -> dict[str, int]:
     if layers is not None and (set(layers) != set(masks) or any(count < 1 for count in layers.values())):
         raise BadInput(f"layers must say how many layers each of {', '.join(masks)} has, not {dict(layers)}.")
-    return dict(layers) if layers else dict.fromkeys(masks, 1)
+    return {name: layers[name] if layers else 1 for name in masks}
 
 
 def _pair(name: str, given: Any) -> tuple[int, int]:

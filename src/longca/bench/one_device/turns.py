@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from longca.bench.one_device.workers import Workers
@@ -113,14 +113,11 @@ def take_rounds(
 
 def _new_workers(sides: tuple[Made, Made], ahead: bool) -> Generator[tuple[Workers, Workers], None, None]:
     """New workers of both sides, closed when the next ones are asked for."""
-    started = deque[tuple[Workers, Workers]]()
-    try:
+    pairs = deque[tuple[ExitStack, tuple[Workers, Workers]]]()
+    with ExitStack() as all_pairs:
         while True:
-            while len(started) < 1 + ahead:
-                started.append((sides[0](), sides[1]()))
-            yield started[0]
-            for workers in started.popleft():
-                workers.close()
-    finally:
-        for workers in (each for pair in started for each in pair):
-            workers.close()
+            while len(pairs) < 1 + ahead:
+                pair = all_pairs.enter_context(ExitStack())
+                pairs.append((pair, (pair.enter_context(closing(sides[0]())), pair.enter_context(closing(sides[1]())))))
+            yield pairs[0][1]
+            pairs.popleft()[0].close()
