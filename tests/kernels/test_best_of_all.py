@@ -43,7 +43,7 @@ def test_times_are_compared_in_turns(script: Any) -> None:
 def test_records_alone_are_judged_by_the_same_samples(script: Any) -> None:
     times = {"fa3": 1.0, "fa4:native": 1.01, "flex": 3.0}
     rows = [{"fastest_ms": 1.0, "all_ms": times, "by_records": label} for label in ("fa3", "fa4:native", "flex", "not timed")]
-    assert script.without_trials([*rows, {"fastest_ms": 1.0}]) == "records alone: 2 of 4 rows reach 0.98, the worst 0.000"
+    assert script.without_autotuning([*rows, {"fastest_ms": 1.0}]) == "records alone: 2 of 4 rows reach 0.98, the worst 0.000"
 
 
 @pytest.mark.slow
