@@ -208,6 +208,6 @@ if __name__ == "__main__":
         if args.stack in (None, stack):
             new = probe(stack, mask, args.device)
             rows += new
-            write(rows, args.out)  # after each, as a machine may be lent for a while only
+            write(rows, args.out)  # after each, so that a run that is stopped keeps its rows
             for row in new:
                 print(f"{row['stack']:28} {row['mask']:16} {row.get('ranks', ''):1} {row['verdict']:10} {row['text'][:400]}", flush=True)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
@@ -236,6 +235,8 @@ def gather_gradient(comm: TorchComm) -> float:
 def compiled_gather(comm: TorchComm) -> float:
     """The largest error of gathered tokens and of their gradient, compiled once for several plans, with tokens on the first and on the
     second axis."""
+    from torch._dynamo.testing import CompileCounterWithBackend  # slow to import, and each rank of a pool imports this file
+
     pairs, counter = [], CompileCounterWithBackend("aot_eager")
     torch._dynamo.reset()
 
