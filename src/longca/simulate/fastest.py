@@ -1,9 +1,8 @@
-"""Which of several plans is the fastest on a shipped cluster. `longca.parallel.default_method` asks this where no method is named."""
+"""Which methods may be faster than the usual one on a shipped cluster, for `longca.parallel.default_method`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 
 from msgspec.structs import replace
 
@@ -13,7 +12,6 @@ from longca.results.problem import Pass
 from longca.simulate import cluster as clusters
 from longca.simulate.bounds import bound_of
 from longca.simulate.cluster import Cluster
-from longca.simulate.contest import AS_LONG
 from longca.simulate.predict import predict
 from longca.simulate.programs import Programs
 
@@ -35,9 +33,9 @@ def cluster_of(device: str, ranks: int, per_node: int) -> tuple[str, Cluster] | 
     return name, replace(cluster, per_node=per_node)
 
 
-def fastest(methods: Mapping[str, Layers], weights: Mapping[str, int], cluster: Cluster) -> dict[str, float]:
-    """Returns the milliseconds that a forward and a backward of all layers take by each method, the fastest first. A method that must take
-    longer than another one is not simulated and left out. Of methods that take as long, the one that is given first is first."""
+def rivals(methods: Mapping[str, Layers], usual: str, faster: float, weights: Mapping[str, int], cluster: Cluster) -> dict[str, float]:
+    """Returns the milliseconds that a forward and a backward of all layers take by the usual method, and by others that may be the fastest
+    and faster by this share: the bounds of the rest say that they are not."""
 
     def least(name: str) -> float:
         return sum(weights[mask] * bound_of(plan, cluster).ms[Pass.BOTH] for mask, plan in methods[name].items())
@@ -45,9 +43,10 @@ def fastest(methods: Mapping[str, Layers], weights: Mapping[str, int], cluster: 
     def simulated(name: str) -> float:
         return sum(weights[mask] * predict(Programs.of(plan), cluster, Pass.BOTH).ms for mask, plan in methods[name].items())
 
-    times, best = dict[str, float](), inf
-    for bound, name in sorted((least(name), name) for name in methods):
-        if bound < best:
+    times = {usual: simulated(usual)}
+    enough = times[usual] / (1 + faster)
+    for bound, name in sorted((least(name), name) for name in methods if name != usual):
+        if bound < enough:
             times[name] = simulated(name)
-            best = min(best, times[name])
-    return dict(sorted(times.items(), key=lambda entry: (entry[1] > best * (1 + AS_LONG), list(methods).index(entry[0]))))
+            enough = min(enough, times[name])
+    return times
