@@ -16,7 +16,6 @@ from longca.errors import BadInput
 from longca.lengths import read_lengths
 from longca.recommend import rank, shipped, usage, words
 from longca.recommend.answer import Answer, Choice, Pair
-from longca.recommend.commands import can_be_simulated
 from longca.recommend.question import Question, parse_fields
 from longca.recommend.rank import NoRecord, table
 from longca.results.reading import Results
@@ -120,14 +119,27 @@ def _recommendation(request: RecommendRequest) -> Recommendation:
     question = Question.parse(**_typed(vars(request)))
     if request.cluster is None:
         return Recommendation(_answer(request, question))
-    if not can_be_simulated(question) or request.results is not None or question.calls_per_plan is not None:
-        raise BadInput(
-            "--cluster simulates two GPUs or more (--gpus), and no block patterns; leave it out, or leave out --results, --device, "
-            "--own-documents, --deterministic and --calls-per-plan."
-        )
+    _refuse_what_no_simulation_answers(question, request)
     from longca.api.simulated_answers import simulated_answer  # it needs torch
 
     return Recommendation(*simulated_answer(question, request.cluster, request.model))
+
+
+def _refuse_what_no_simulation_answers(question: Question, request: RecommendRequest) -> None:
+    problem = question.problem
+    if problem.ranks < 2:
+        raise BadInput("--cluster simulates two GPUs or more; say how many with --gpus.")
+    if problem.is_pattern:
+        raise BadInput("--cluster simulates no block patterns; leave it out.")
+    for_records = {
+        "--results": request.results,
+        "--device": question.device,
+        "--own-documents": question.own_documents,
+        "--deterministic": problem.deterministic,
+        "--calls-per-plan": question.calls_per_plan,
+    }
+    if given := [flag for flag, value in for_records.items() if value]:
+        raise BadInput(f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for measured records; leave out that, or --cluster.")
 
 
 def _answer(request: RecommendRequest, question: Question) -> Answer:

@@ -64,8 +64,8 @@ class Line:
 
     @property
     def slower(self) -> bool:
-        """Whether a step made it slower."""
-        return any(change.verdict is Verdict.SLOWER for change in self.steps.values())
+        """Whether the last step made it slower: a single slow run makes a second step, back."""
+        return bool(self.steps) and self.steps[max(self.steps)].verdict is Verdict.SLOWER
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +80,7 @@ class History(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether no step made a cell slower."""
+        """Whether no cell's last step made it slower."""
         return not any(line.slower for line in self.lines)
 
     @property

@@ -29,16 +29,11 @@ def run_command(question: Question) -> str:
     return shlex.join(["longca", "run", *words, *_plugins(question), "--out", FOLDER])
 
 
-def can_be_simulated(question: Question) -> bool:
-    problem = question.problem
-    is_other = problem.is_pattern or question.own_documents or problem.deterministic
-    return problem.ranks > 1 and not question.device and not is_other
-
-
 def simulate_command(question: Question) -> str:
     """The `longca simulate` that answers the question; empty where no simulation does."""
     problem = question.problem
-    if not can_be_simulated(question) or problem.dtype in ("fp32", "fp64"):
+    is_other = problem.is_pattern or question.own_documents or problem.deterministic or problem.dtype in ("fp32", "fp64")
+    if problem.ranks < 2 or question.device or is_other:
         return ""
     words = ["longca", "simulate", "--best", "--cluster", CLUSTER, "--gpus", str(problem.ranks)]
     words += ["--seqlen", format_size(problem.seqlen), "--masks", problem.mask, *_shared(question)]
