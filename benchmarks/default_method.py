@@ -1,6 +1,6 @@
 """Is the default method of a plan a good one? PYTHONPATH=src python benchmarks/default_method.py | tee results/cpu/default_method.txt
 
-For the paper's masks and two models, on 8 and 64 ranks of all shipped GPU clusters: how much longer a forward and a backward take by
+For the paper's masks and two models, on 8 and 64 ranks of two clusters: how much longer a forward and a backward take by
 simulation than by the fastest of LongCA's methods, with the method of the rule and with the one that `Group.plan` chooses. Every method has
 its default grid and options. Before that, what the choice costs, in seconds of the processor, and how good the method that one batch of
 documents chooses is for others. A quarter of an hour on an idle machine.
@@ -17,20 +17,19 @@ from random import Random
 from typing import NamedTuple
 
 from longca import masks
-from longca.bench.plan.suite import names
 from longca.errors import Refused
 from longca.parallel import default_method, registry
-from longca.parallel.default_method import FASTER, by_rule, candidates
+from longca.parallel.default_method import CANDIDATES, FASTER, by_rule, candidates
 from longca.parallel.planner import Wanted
 from longca.results.problem import Pass
 from longca.simulate.cluster import find
 from longca.simulate.predict import predict
 from longca.simulate.programs import Programs
 
-CLUSTERS = {name: find(name)[1] for name in names("clusters") if name not in ("cpu-gloo", "h200-shared-8")}
+CLUSTERS = {name: find(name)[1] for name in ("h100-ib", "gb200-nvl72")}  # nodes of 8 and of 72 GPUs
 SHAPES = ((64, 8), (8, 1))  # of a whole model, and of one of 8 GPUs that share its heads
 RANKS, TOKENS, SIZE = (8, 64), 8192, 128
-LEFT_OUT = ("loongtrain", "block_cast")  # has usp's times; takes block patterns alone
+METHODS = [name for name in registry.names() if name not in ("loongtrain", "block_cast")]  # usp's times; takes block patterns alone
 PACKS = 8  # of a kind of documents
 
 
@@ -58,14 +57,12 @@ def questions(seqlen: int) -> dict[str, dict[str, object]]:
     return alone | models
 
 
-def times(wanted: Wanted, ranks: int, on: Iterable[str] = CLUSTERS) -> dict[str, dict[str, float]]:
+def times(wanted: Wanted, ranks: int, methods: Iterable[str], on: Iterable[str] = CLUSTERS) -> dict[str, dict[str, float]]:
     """Milliseconds of each method on each cluster. Programs depend on the nodes, not on the rest of a cluster."""
     ms: dict[str, dict[str, float]] = {name: {} for name in on}
     for per_node in {min(ranks, CLUSTERS[name].per_node) for name in ms}:
         here = {name: CLUSTERS[name] for name in ms if min(ranks, CLUSTERS[name].per_node) == per_node}
-        for method in registry.names():
-            if method in LEFT_OUT:
-                continue
+        for method in methods:
             try:
                 plans = wanted.plans(method, ranks, per_node, backward=True)
             except Refused:
@@ -82,7 +79,7 @@ def losses(heads: tuple[int, int], ranks: int) -> Iterator[Loss]:
     for question, given in questions(TOKENS * ranks).items():
         wanted = Wanted.of(given["masks"], heads, SIZE, "cuda", layers=given.get("layers"))  # type: ignore[arg-type]
         rule = by_rule(wanted.masks)
-        for cluster, ms in times(wanted, ranks).items():
+        for cluster, ms in times(wanted, ranks, METHODS).items():
             best = min(ms, key=ms.__getitem__)
             choice = chosen_of({name: ms[name] for name in candidates(wanted.masks) if name in ms}, rule)
             yield Loss(question, cluster, best, rule, ms[rule] / ms[best] - 1, choice, ms[choice] / ms[best] - 1)
@@ -107,15 +104,15 @@ def packs(kind: str, seqlen: int) -> Iterator[masks.Mask]:
 
 
 def of_later_batches() -> None:
-    print(f"\ncausal_document on h100-ib, {PACKS} packs: slower over all of them than the best method for all")
+    print(f"\ncausal_document on h100-ib, {PACKS} packs: slower over all of them than the best of {', '.join(CANDIDATES)}")
     print(f"{'heads':8}{'ranks':>5} {'documents':12}{'rule':>7}{'choice':>8}  chosen by each pack")
     for heads in SHAPES:
         for ranks in RANKS:
             for kind in ("paper", "lognormal"):
                 found = list[dict[str, float]]()
                 for mask in packs(kind, TOKENS * ranks):
-                    found.append(times(Wanted.of(mask, heads, SIZE, "cuda"), ranks, ("h100-ib",))["h100-ib"])
-                totals = {name: sum(ms[name] for ms in found) for name in found[0]}
+                    found.append(times(Wanted.of(mask, heads, SIZE, "cuda"), ranks, CANDIDATES, ("h100-ib",))["h100-ib"])
+                totals = {name: sum(ms[name] for ms in found) for name in found[0] if all(name in ms for ms in found)}
                 choices = [chosen_of({name: ms[name] for name in candidates({"": mask}) if name in ms}, "magi") for ms in found]
                 best = min(totals.values())
                 mean = statistics.mean(totals[choice] for choice in choices)
