@@ -1,4 +1,4 @@
-"""The method of a plan where none is named: the fastest by simulation on a shipped cluster of this device, else that of a rule."""
+"""The method of a plan where none is named: that of a rule, unless another is clearly faster by simulation on a shipped cluster."""
 
 from __future__ import annotations
 

@@ -94,9 +94,9 @@ class Group:
         """Returns what the ranks do under this mask, or under several masks by name that share one partition of the tokens.
 
         `heads` are the query and KV heads of this rank's layers, after tensor parallelism; `head_dim` is the size of a head, or (that of q
-        and k, that of v). `layers` says how many layers each mask has, for the balance of work between ranks. The defaults: the method that
-        is the fastest by simulation on a shipped cluster of this GPU and node size, chosen at the first plan of a kind and kept for other
-        documents and similar lengths, or else that of a rule (`default_method.py`); a grid that keeps the exchange of heads inside a node;
+        and k, that of v). `layers` says how many layers each mask has, for the balance of work between ranks. The defaults: the method of
+        a rule, unless another is clearly faster by simulation on a shipped cluster of this GPU and node size (`default_method.py`), chosen
+        at the first plan of a kind and kept for other documents and similar lengths; a grid that keeps the exchange of heads inside a node;
         the kernel that `longca.attention` chooses. `options` are those of the method (`longca ls cp`). Nothing is sent.
         """
         given: dict[str, Any] = dict(grid=grid, kernel=kernel, options=options, layers=layers, deterministic=deterministic)
