@@ -1,4 +1,4 @@
-"""The tables of figures in the READMEs and docs, from the journals under results/, and what `longca recommend` answers from them.
+"""The tables of figures in the README and docs, from the journals under results/, and what `longca recommend` answers from them.
 
     python tools/doc_tables.py            # writes them anew
     python tools/doc_tables.py --check    # exit code 1 where a file has others than its journal
@@ -20,8 +20,6 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from device_tables import TABLES as DEVICE
-from journal_tables import TABLES as JOURNALS
 from measured_tables import TABLES as MEASURED
 from measured_tables import at_least, figure, joined, marked
 from numerics_tables import TABLES as NUMERICS
@@ -61,8 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    readmes = ROOT / "README.md", ROOT / "results/h200/README.md"
-    files = {file: file.read_text() for file in (*readmes, *sorted((ROOT / "docs").rglob("*.md")))}
+    files = {file: file.read_text() for file in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
     _refuse_marks(files)
     stale = []
     for file, before in files.items():
@@ -82,7 +79,7 @@ def _refuse_marks(files: Mapping[Path, str]) -> None:
     found = sorted(name for _, name, _ in MARKED.findall(text))
     marks = [text.count("<!-- table"), text.count("end of table -->")]
     if found != sorted(TABLES) or marks != [len(TABLES)] * 2:
-        sys.exit(f"READMEs and docs must hold each of the tables {', '.join(TABLES)} once; marked are {', '.join(found) or 'none'}.")
+        sys.exit(f"README and docs must hold each of the tables {', '.join(TABLES)} once; marked are {', '.join(found) or 'none'}.")
 
 
 def dense_in_short() -> str:
@@ -253,8 +250,6 @@ TABLES: Mapping[str, Callable[[], str]] = (
     | SPARSE_CP
     | RANKS
     | SHARED
-    | JOURNALS
-    | DEVICE
 )
 
 if __name__ == "__main__":

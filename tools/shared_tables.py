@@ -42,20 +42,16 @@ def masks() -> list[str]:
 
 def speeds() -> str:
     """TFLOP/s per rank: a row per mask, a column per method."""
-    return _by_mask(lambda record: f"{record.speed:.0f}" if record.speed >= SIGNIFICANT else f"{record.speed:.1f}")
 
-
-def waits() -> str:
-    """The share of the time that would be saved without transfers, in percent."""
-    return _by_mask(lambda record: f"{100 * (record.over_ranks.wait_share or 0):.0f}" if record.over_ranks else "-")
-
-
-def _by_mask(cell: Callable[[Record], str]) -> str:
     def both(method: str, mask: str) -> str:
         records = [cells().get((method, mask, pass_)) for pass_ in PASSES]
-        return "/".join(cell(record) for record in records if record and record.ok) or ("-" if records[0] else "")
+        return "/".join(_speed(record) for record in records if record and record.ok) or ("-" if records[0] else "")
 
     return markdown_table(["", *methods()], [[mask, *(both(method, mask) for method in methods())] for mask in masks()])
+
+
+def _speed(record: Record) -> str:
+    return f"{record.speed:.0f}" if record.speed >= SIGNIFICANT else f"{record.speed:.1f}"
 
 
 def published() -> str:
@@ -75,13 +71,6 @@ def published() -> str:
 
 def simulated() -> str:
     """The errors of the simulated times, and how far the order of methods is right."""
-    errors = {(pair.record.method, pair.record.problem.mask, pair.record.problem.pass_): 100 * pair.error for pair in simulated_pairs()}
-
-    def both(method: str, mask: str) -> str:
-        found = [errors.get((method, mask, pass_)) for pass_ in PASSES]
-        return "/".join(f"{error:+.0f}" for error in found if error is not None) or "-"
-
-    table = markdown_table(["", *methods()], [[mask, *(both(method, mask) for method in methods())] for mask in masks()])
     sizes = [abs(pair.error) for pair in simulated_pairs()]
     orders = [
         _rank_correlation([pair for pair in simulated_pairs() if (pair.record.problem.mask, pair.record.problem.pass_) == (mask, pass_)])
@@ -89,7 +78,7 @@ def simulated() -> str:
         for pass_ in PASSES
     ]
     return (
-        f"{table}\n\nThe median error is {100 * median(sizes):.0f} %, and nine in ten are within {100 * np.quantile(sizes, 0.9):.0f} %. "
+        f"The median error is {100 * median(sizes):.0f} %, and nine in ten are within {100 * np.quantile(sizes, 0.9):.0f} %. "
         f"The rank correlation of the methods' times is {min(orders):.2f} to {max(orders):.2f}."
     )
 
@@ -117,7 +106,6 @@ def about() -> str:
 TABLES = {
     "shared-about": about,
     "shared-speeds": speeds,
-    "shared-waits": waits,
     "shared-published": published,
     "shared-simulated": simulated,
 }

@@ -10,7 +10,7 @@ from measured_tables import ROOT
 from longca.results.tables import markdown_table
 
 METHODS = ("ulysses", "ring_allgather", "block_cast")
-GPUS = (8, 32, 64, 96)
+GPUS = (8, 96)
 SHOWN = ("msa, 16 blocks", "nsa .05", "random .2")  # the others in the file are like one of these
 
 
