@@ -168,10 +168,6 @@ def answer() -> str:
     return "\n".join(["```", f"$ {RECOMMEND}", *printed[: below + 2], "[...]", "```"])
 
 
-def code() -> str:
-    return "\n".join(["```", f"$ {RECOMMEND} --code", *_printed(f"{RECOMMEND} --code"), "```"])
-
-
 def explained() -> str:
     """What `longca explain` prints, up to its tables."""
     printed = _printed(EXPLAIN)
@@ -239,7 +235,6 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "best": best,
         "sparse": sparse,
         "recommend": answer,
-        "recommend-code": code,
         "explain": explained,
     }
     | MEASURED
