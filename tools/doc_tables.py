@@ -40,7 +40,6 @@ ROOT = Path(__file__).parents[1]
 SEQLEN, SHORTEST = 32768, 8192
 GOAL = 0.98  # of the fastest kernel's speed, for `best`
 RECOMMEND = "longca recommend --mask causal_document --seqlen 32K"
-EXPLAIN = "longca explain --mask causal_document --seqlen 32K --device H200"
 PASSES = (Pass.FWD, Pass.BWD)
 SHORT = ("full", "causal", "sliding_window_causal", "causal_document", "share_question", "global_sliding_window", "block_causal_document")
 NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")  # kernels that know the mask itself
@@ -168,12 +167,6 @@ def answer() -> str:
     return "\n".join(["```", f"$ {RECOMMEND}", *printed[: below + 2], "[...]", "```"])
 
 
-def explained() -> str:
-    """What `longca explain` prints, up to its tables."""
-    printed = _printed(EXPLAIN)
-    return "\n".join(["```", f"$ {EXPLAIN}", *printed[: printed.index("", printed.index("") + 1)], "[...]", "```"])
-
-
 def _printed(command: str) -> list[str]:
     """The lines that a command prints, without spaces at their ends."""
     with redirect_stdout(StringIO()) as printed:
@@ -235,7 +228,6 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "best": best,
         "sparse": sparse,
         "recommend": answer,
-        "explain": explained,
     }
     | MEASURED
     | SHAPES

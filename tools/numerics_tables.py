@@ -1,9 +1,8 @@
-"""The tables of errors against fp64, from results/cpu/numerics.jsonl."""
+"""The table of errors against fp64 by method, from results/cpu/numerics.jsonl."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,7 @@ from measured_tables import ROOT
 
 from longca.results.tables import markdown_table
 
-NAMES = ("out", "lse", "dq", "dk", "dv")
+NAMES = ("out", "dq", "dk", "dv")
 RANKS = (2, 8, 64)
 LIKE_OTHERS = ("loongtrain", "hybrid_dcp", "burst", "mesh")  # methods whose errors are those of usp or of ring_p2p
 Row = dict[str, Any]
@@ -20,22 +19,6 @@ Row = dict[str, Any]
 @cache
 def rows() -> list[Row]:
     return [json.loads(line) for line in (ROOT / "results/cpu/numerics.jsonl").read_text().splitlines()]
-
-
-def _largest(found: list[Row], name: str) -> str:
-    values = [row[f"{name}_far"] for row in found if f"{name}_far" in row]
-    return f"{max(values):.2g}" if values else "-"
-
-
-def of_kernels() -> str:
-    """The largest 99.9 % error over the masks in bf16, at the longest length."""
-    measured = [row for row in rows() if "method" not in row and "refused" not in row and row["dtype"] == "bf16"]
-    length = max(row["seqlen"] for row in measured)
-    table = []
-    for kernel in dict.fromkeys(row["kernel"] for row in measured):
-        same = [row for row in measured if (row["kernel"], row["seqlen"]) == (kernel, length)]
-        table.append([kernel, *(_largest(same, name) for name in NAMES)])
-    return markdown_table(["kernel", *NAMES], table)
 
 
 def of_methods() -> str:
@@ -50,9 +33,9 @@ def of_methods() -> str:
 
 def _worst(measured: list[Row], method: str, ranks: int) -> str:
     found = [row for row in measured if (row["method"], row["ranks"]) == (method, ranks)]
-    ratios = [row[f"{name}_far"] / row[f"{name}_far_of_one_call"] for row in found for name in NAMES if name != "lse"]
-    changed = [row[f"{name}_changed"] for row in found for name in NAMES if name != "lse"]
+    ratios = [row[f"{name}_far"] / row[f"{name}_far_of_one_call"] for row in found for name in NAMES]
+    changed = [row[f"{name}_changed"] for row in found for name in NAMES]
     return f"{max(ratios):.2f} ({max(changed):.0%})" if found else "-"
 
 
-TABLES: dict[str, Callable[[], str]] = {"numerics-kernels": of_kernels, "numerics-methods": of_methods}
+TABLES = {"numerics-methods": of_methods}

@@ -1,4 +1,4 @@
-"""Tables of the fastest kernels by mask, shape and window, for docs/measured.md and docs/measured-shapes.md."""
+"""Tables of the fastest kernels by mask and shape, for docs/measured.md and docs/measured-shapes.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from longca.results.tables import markdown_table
 from longca.text import format_dims, format_heads, format_size
 
 SEEDS, SHAPES, PAPER = "h200/seeds", "h200/model-shapes", "h200/paper-kernel"
-WINDOWS, WINDOW_MASK, USUAL_WINDOW = "h200/windows", "sliding_window_causal", 1024
 KEYS = (512, 1024, 2048, 4096, 8192)  # bounds of keys that a query sees on average
 SHOWN, LENGTHS = 32768, (8192, 32768, 131072)
 
@@ -77,22 +76,6 @@ def shapes() -> str:
     return markdown_table(["mask", *map(_name, columns)], table)
 
 
-def windows() -> str:
-    """Per pass and length the fastest kernels by the window."""
-    found: dict[tuple[Pass, int], dict[int, Ranking]] = {}
-    for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.problem.mask == WINDOW_MASK]):
-        for group in group_rows(row_set).measured:
-            window = int(group.first.record.built.params.get("w", USUAL_WINDOW))
-            found.setdefault((group.contest.pass_, group.contest.seqlen), {})[window] = group.ranking
-    sizes = sorted({window for own in found.values() for window in own})
-    table = [
-        [pass_.value, format_size(seqlen), *(fastest_of(own[window]) for window in sizes)]
-        for (pass_, seqlen), own in sorted(found.items(), key=lambda item: (PASSES.index(item[0][0]), item[0][1]))
-        if own.keys() == set(sizes)
-    ]
-    return markdown_table(["pass", "tokens", *(f"w={window}" for window in sizes)], table)
-
-
 def rankings_of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
     """Rankings of masks and lengths of which all seeds were measured, in order."""
     rows = named(SEEDS)
@@ -140,6 +123,4 @@ def _name(shape: Sequence[int]) -> str:
     return f"{format_heads(named_shape)} of {format_dims(named_shape)}"
 
 
-TABLES = {
-    "fastest": fastest, "seeds-by-keys": by_keys, "shapes": shapes, "windows": windows,
-}  # fmt: skip
+TABLES = {"fastest": fastest, "seeds-by-keys": by_keys, "shapes": shapes}
