@@ -89,10 +89,8 @@ def dense_in_short() -> str:
             figures = _over_seeds(mask) or {key: (record.speed, figure(record)) for key, record in speeds.items()}
             kernels = {kernel for kernel, _ in figures}
             fastest, native = (" / ".join(filter(None, (_best(figures, own, which) for which in PASSES))) for own in (kernels, NATIVE))
-            any_mask = (joined([figures[label, which][1] for which in PASSES]) for label in ("fa4:bands", _interval(speeds)))
-            rows.append([mask, fastest, native or "none", *any_mask])
-    columns = ["mask", "fastest forward / backward", "fastest with native support", "fa4:bands", "cudnn_flex"]
-    return f"{_table(columns, rows)}\n\n{_against()}"
+            rows.append([mask, fastest, native or "none"])
+    return f"{_table(['mask', 'fastest forward / backward', 'fastest with native support'], rows)}\n\n{_against()}"
 
 
 def _over_seeds(mask: str) -> Figures:
@@ -200,11 +198,6 @@ def _dense() -> dict[str, tuple[Speeds, float]]:
         speeds, _ = found.setdefault(record.problem.mask, ({}, (record.built.area or 0) / SEQLEN**2))
         _add(speeds, record.label, record)
     return {name: found[name] for name in masks.names() if name in found}
-
-
-def _interval(speeds: Speeds) -> str:
-    """The variant that is taken by default: the one that cuts a mask into its documents, where there are several."""
-    return "cudnn_flex:documents" if ("cudnn_flex:documents", "fwd") in speeds else "cudnn_flex:rows"
 
 
 def _best(figures: Figures, kernels: Iterable[str], which: Pass) -> str:
