@@ -15,7 +15,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -45,7 +45,7 @@ SHORT = ("full", "causal", "sliding_window_causal", "causal_document", "share_qu
 NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")  # kernels that know the mask itself
 ANY_MASK = ("fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
 BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
-BLOCKS = {"full": "dense", "uniform_block": "{}", "variable_block": "variable, {}"}
+BLOCKS = {"uniform_block": "{}", "variable_block": "variable, {}"}
 LEAST = 0.2  # of the measured ratios of kept blocks
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -140,22 +140,16 @@ def _reached(ratios: Sequence[float]) -> str:
 def sparse() -> str:
     """Random patterns of the least ratio, by the number of KV heads."""
     rows: dict[tuple[int, str, int], dict[tuple[str, str], Record]] = {}
-    for record, name, size in _random_blocks():
-        if record.built.params.get("ratio", LEAST) == LEAST:
-            _add(rows.setdefault((record.problem.heads_kv, record.problem.mask, size), {}), name, record)
+    for record in _measured("paper-sparse"):
+        size = int(record.built.params.get("b") or record.built.params.get("avg") or 0)
+        block = record.problem.mask, size
+        if block[0] in BLOCKS and block not in LIKE_OTHERS and record.built.params.get("ratio", LEAST) == LEAST:
+            _add(rows.setdefault((record.problem.heads_kv, *block), {}), record.label, record)
     named = [
         [BLOCKS[mask].format(size), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
         for (heads_kv, mask, size), speeds in sorted(rows.items())
     ]
     return _table(["blocks", "heads", *("fa4" if name == "fa4:blocks" else name for name in BLOCK_KERNELS)], named)
-
-
-def _random_blocks() -> Iterator[tuple[Record, str, int]]:
-    """The records of random patterns and of the dense mask, with the kernel's column and the size of blocks; 0: dense."""
-    for record in _measured("paper-sparse"):
-        size = int(record.built.params.get("b") or record.built.params.get("avg") or 0)
-        if record.problem.mask in BLOCKS and (record.problem.mask, size) not in LIKE_OTHERS:
-            yield record, "fa4:blocks" if record.label == "fa4:native" else record.label, size
 
 
 def answer() -> str:
