@@ -1,6 +1,7 @@
 """What block sparsity saves when keys must travel: simulated bytes and times of block patterns on 8 to 96 GPUs, a JSON object per line.
 
-    PYTHONPATH=src python benchmarks/sparse_cp.py [GPUS ...] > results/simulated/sparse_cp.jsonl
+    PYTHONPATH=src python benchmarks/sparse_cp.py > results/simulated/sparse_cp.jsonl
+    PYTHONPATH=src python benchmarks/sparse_cp.py 8 --cluster h200-shared-8 >> results/simulated/sparse_cp.jsonl
 
 8K tokens per GPU, 64:8 heads, blocks of 128. The sources select blocks by LongCA's random q and k. An hour on two busy cores, most of it
 for 64 and 96 GPUs, where q alone has 4 to 6 billion numbers.
@@ -8,8 +9,9 @@ for 64 and 96 GPUs, where q alone has 4 to 6 billion numbers.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 import longca
@@ -25,14 +27,14 @@ PATTERNS: dict[str, dict[str, Any]] = {
 }
 
 
-def main(gpus: list[int]) -> None:
+def main(gpus: Sequence[int], cluster: str) -> None:
     for number in gpus:
         for name, asked in PATTERNS.items():
             simulation = longca.simulate(
-                "ulysses,ring_allgather,block_cast", "uniform_block", gpus=number, seeds=1, progress=False, cluster="h100-ib", **asked
+                "ulysses,ring_allgather,block_cast", "uniform_block", gpus=number, seeds=1, progress=False, cluster=cluster, **asked
             )
             for result, row in zip(simulation.results, simulation.rows, strict=True):
-                line = {"cluster": "h100-ib", "pattern": name, **{key: row[key] for key in ("gpus", "method", "pass", "status")}}
+                line = {"cluster": cluster, "pattern": name, **{key: row[key] for key in ("gpus", "method", "pass", "status")}}
                 if result.prediction is not None:
                     sent = result.prediction.sent_bytes
                     line |= {"ms": round(row["ms"], 3), "sent_bytes": max(sent), "mean_sent_bytes": sum(sent) // len(sent)}
@@ -41,4 +43,8 @@ def main(gpus: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main([int(number) for number in sys.argv[1:]] or list(GPUS))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("gpus", type=int, nargs="*", default=GPUS)
+    parser.add_argument("--cluster", default="h100-ib")
+    args = parser.parse_args()
+    main(args.gpus, args.cluster)

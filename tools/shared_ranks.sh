@@ -4,19 +4,19 @@
 #
 #   tools/shared_ranks.sh [--stop-after S] OUT [PART...]
 #
-# Parts, in the order without any: two check first more fewer nodes peers calls transfers traces choices tests. STOP_AFTER=S is the same as --stop-after S.
-# `two` and `check` run `longca verify` on 2 and on 8 ranks; `first` measures causal and causal_document on 8 ranks of 8K tokens, `more` the
-# other ten masks, `fewer` 2 and 4 ranks, `nodes` two pretended nodes of four ranks, `peers` other projects' methods. `calls` measures the
-# kernel while all ranks work: documents of one rank each, so that nothing is sent. `transfers` are those that `longca calibrate` reads.
-# `traces` shows what compute hides of transfers, with a file for Perfetto for each cell. `choices` measures what a user may change: the CTAs
-# of NCCL, and in how many stages keys come.
+# Parts, in the order without any: two check first more fewer nodes peers patterns calls transfers traces choices tests. STOP_AFTER=S is the
+# same as --stop-after S. `two` and `check` run `longca verify` on 2 and on 8 ranks; `first` measures causal and causal_document on 8 ranks of
+# 8K tokens, `more` the other ten masks, `fewer` 2 and 4 ranks, `nodes` two pretended nodes of four ranks, `peers` other projects' methods,
+# `patterns` block patterns. `calls` measures the kernel while all ranks work: documents of one rank each, so that nothing is sent.
+# `transfers` are those that `longca calibrate` reads. `traces` shows what compute hides of transfers, with a file for Perfetto for each
+# cell. `choices` measures what a user may change: the CTAs of NCCL, and in how many stages keys come.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 stop=${STOP_AFTER:-0}
 if [ "${1:-}" = --stop-after ]; then stop=$2; shift 2; fi
 out=${1:?give a folder for the results: tools/shared_ranks.sh [--stop-after S] OUT [PART...]}
 shift
-parts=${*:-two check first more fewer nodes peers calls transfers traces choices tests}
+parts=${*:-two check first more fewer nodes peers patterns calls transfers traces choices tests}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 python=${PYTHON:-python3}
 longca="$python -m longca"
@@ -43,6 +43,15 @@ check() { verify --ranks-per-gpu 8 --out "$out/verify-8"; }
 first() { measure --ranks-per-gpu 8 --methods all --grid "$(grid 8)" --seqlens 64K --masks causal,causal_document; }
 more() { measure --ranks-per-gpu 8 --methods all --grid "$(grid 8)" --seqlens 64K --masks $others; }
 peers() { measure --ranks-per-gpu 8 --methods peers --seqlens 64K --masks causal; }
+patterns() {
+    local failed=0 which
+    for which in "--source msa" "--source nsa --set b=128,ratio=.05" "--set b=128,ratio=.2"; do
+        # shellcheck disable=SC2086  # several words
+        measure --ranks-per-gpu 8 --methods ulysses,ring_allgather,block_cast --seqlens 64K --masks uniform_block --seed 42 $which \
+            --out "$out/sparse" || failed=$?
+    done
+    return $failed
+}
 nodes() { measure --ranks-per-gpu 8 --pretend-nodes 2 --methods all --grid "$(grid 8)" --seqlens 64K --masks $four; }
 fewer() {
     local failed=0 ranks
