@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
 from longca.kernels.block_lists import first_refusal
-from longca.kernels.shared import band_mask, refuse_intervals
+from longca.kernels.shared import band_mask, older_than, refuse_intervals
 from longca.masks import Mask
 
 if TYPE_CHECKING:
     from longca.masks import AnyMask
+
+
+LEAST = (2, 13)  # of torch, for Helion from this version on:
+IMPORTS_MORE = (1, 5, 1)
 
 
 class Helion(Kernel):
@@ -26,6 +30,11 @@ class Helion(Kernel):
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
         self.layout = "HLD"
+
+    def present(self) -> Answer:
+        if (torch := older_than("torch", LEAST)) and not older_than("helion", IMPORTS_MORE):
+            return No(f"needs torch 2.13 or newer from its version 1.5.1 on, and torch {torch} is installed; pip install helion==1.5.0")
+        return super().present()
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if not isinstance(mask, Mask):

@@ -23,6 +23,7 @@ class TileLang(Kernel):
     head_dims = (64, 128)
     capability = (9, 0)
     backward = "none"
+    tested = "H200 (0.1.15)"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if not isinstance(mask, Mask):
