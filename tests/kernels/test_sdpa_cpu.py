@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.stand_ins import attention, checked, gradients
+from kernels.stand_ins import attention, checked, gradients, small_mask
 from longca import masks
 from longca.kernels import registry
 from longca.kernels.backends.sdpa import Sdpa
@@ -14,13 +14,11 @@ from longca.kernels.inputs import make
 from longca.masks import Mask
 
 SEQLEN = 77
-WINDOW = {"sliding_window": {"w": 9}, "sliding_window_causal": {"w": 9}, "block_causal_document": {"B": 8}}
 GAP = Mask.of(12, 12, [(3, 8, 0, 0, 4, 1)])  # rows 0 to 2 and 8 to 11 see nothing
 
 
 def build(name: str) -> Mask:
-    documents = (11, 30, 1, 35) if masks.PATTERNS[name].has_documents else None
-    return masks.PATTERNS[name](SEQLEN, seed=3, documents=documents, **WINDOW.get(name, {}))
+    return small_mask(name, (11, 30, 1, 35))
 
 
 def case_of(mask: Mask, dtype: str = "fp32", heads: tuple[int, int] = (4, 2), size: int = 16, **more: object) -> Case:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import longca
+from kernels.stand_ins import assert_same
 from longca import masks
 from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
@@ -133,9 +134,7 @@ def test_functions_get_what_they_declare() -> None:
     out = longca.attention(q, made.k, made.v, mask, kernel=knows_both, softcap=2.0, sinks=logits)
     assert seen["softcap"] == 2.0
     right = longca.attention(q, made.k, made.v, mask, kernel="torch", softcap=2.0, sinks=logits)
-    torch.testing.assert_close(out, right)
-    for mine, other in zip(*(torch.autograd.grad(x, (q, logits), made.dout) for x in (out, right)), strict=True):
-        torch.testing.assert_close(mine, other)
+    assert_same((out, q, logits), (right, q, logits), made.dout)
     longca.attention(q, made.k, made.v, mask, kernel=knows_both)
     assert seen == {"softcap": 0.0, "sinks": None}
 
