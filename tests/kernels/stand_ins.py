@@ -54,13 +54,18 @@ def checked_on_gpu(label: str, mask: AnyMask, case: Case) -> Verdict:
     return check_kernel(kernel, prepared.attention, case, reference(mask, case))
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float, blind: float = float("-inf")) -> tuple[Tensor, Tensor]:
-    """(out [L, H, D], lse [H, L]) of [L, H, D] tensors. Rows without keys have out 0 and this lse; FlashAttention's is +inf."""
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float, blind: float = float("-inf"), softcap: float = 0.0, sinks: Any = None
+) -> tuple[Tensor, Tensor]:
+    """(out [L, H, D], lse [H, L]) of [L, H, D] tensors. Rows without keys have out 0 and this lse; FlashAttention's is +inf. Sinks [H] are
+    columns of their own in the softmax, without a value."""
     dtype, exact = q.dtype, torch.promote_types(q.dtype, torch.float32)
     q, k, v = (x.transpose(0, 1).to(exact) for x in (q, k, v))
     k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
-    scores = (q @ k.mT * scale).masked_fill(~visible, float("-inf"))
-    lse = scores.logsumexp(-1)
+    scores = q @ k.mT * scale
+    scores = (softcap * torch.tanh(scores / softcap) if softcap else scores).masked_fill(~visible, float("-inf"))
+    columns = scores if sinks is None else torch.cat([scores, sinks[:, None, None].expand(-1, scores.shape[1], 1)], 2)
+    lse = columns.logsumexp(-1)
     out = torch.exp(scores - lse.clamp_min(-1e30)[..., None]) @ v
     return out.transpose(0, 1).to(dtype), lse.masked_fill(lse.isinf(), blind)
 

@@ -148,7 +148,7 @@ def test_what_is_too_large_is_refused_with_the_limit() -> None:
     with pytest.raises(BadInput, match="from_mask_mod looks at every pair, of 16K x 16K at most, not of 32K x 32K"):
         masks.from_mask_mod(lambda b, h, q, k: q >= k, 1 << 15)
     with pytest.raises(BadInput, match="from_block_mask looks at every pair"):
-        masks.from_block_mask(masks.causal(1 << 15).block_mask())
+        masks.from_block_mask(masks.causal(1 << 15).block_mask(block_size=1024))
     checkers = np.indices((4096, 4096)).sum(0) % 2 == 0
     with pytest.raises(BadInput, match=r"the first 4096 rows have \d+ intervals of visible keys; masks are found with up to 4194304"):
         masks.from_dense(checkers)

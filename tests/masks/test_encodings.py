@@ -159,7 +159,7 @@ def every_varlen(rows: int, keys: int) -> dict[bytes, Varlen]:
     return found
 
 
-@pytest.mark.parametrize(("rows", "keys"), [(1, 1), (2, 3), (3, 2), (3, 3), (4, 3), (3, 4)])
+@pytest.mark.parametrize(("rows", "keys"), [(1, 1), (2, 3), (3, 2), (3, 3)])
 def test_varlen_refuses_nothing_that_documents_with_a_window_can_make(rows: int, keys: int) -> None:
     for pairs, varlen in every_varlen(rows, keys).items():
         dense = np.frombuffer(pairs, bool).reshape(rows, keys)
