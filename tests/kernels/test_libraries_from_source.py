@@ -42,10 +42,9 @@ def flex_flash_attn_func(q: Any, k: Any, v: Any, q_ranges: Any, k_ranges: Any, t
     return out, SimpleNamespace(lse=lse.t().contiguous())
 
 
-@pytest.mark.parametrize(("name", "length"), MASKS)
-def test_ffa_on_every_mask(name: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ffa(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "magi_attention.api", flex_flash_attn_func=flex_flash_attn_func)
-    assert_right("ffa", masks.build(name, length, seed=3), case_of(length))
 
 
 @pytest.mark.parametrize(
@@ -190,19 +189,6 @@ def flashmask_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.ops, "flashmask", Operators(), raising=False)
 
 
-def takes_columns(mask: masks.Mask) -> bool:
-    return bool(registry.supports(registry.get("flashmask:torch"), mask, case_of(mask.seqlen_q)))
-
-
-@pytest.mark.usefixtures("flashmask_operators")
-@pytest.mark.parametrize(("name", "length"), MASKS)
-def test_flashmask_of_torch_on_every_mask_that_it_takes(name: str, length: int) -> None:
-    mask = masks.build(name, length, seed=3)
-    if takes_columns(mask):
-        assert_right("flashmask:torch", mask, case_of(length))
-        assert_right("flashmask:torch", mask, case_of(length, scale=0.3, backward=False))
-
-
 @pytest.mark.usefixtures("flashmask_operators")
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("patterns", [1, 2])
@@ -262,12 +248,23 @@ def paddle(monkeypatch: pytest.MonkeyPatch) -> None:
     library.nn = SimpleNamespace(functional=SimpleNamespace(flashmask_attention=paddle_attention))
 
 
-@pytest.mark.usefixtures("paddle")
+@pytest.mark.parametrize(
+    ("label", "library", "cases"),
+    [
+        ("ffa", "ffa", [{}]),
+        ("flashmask:torch", "flashmask_operators", [{}, {"scale": 0.3, "backward": False}]),
+        ("flashmask:paddle", "paddle", [{"scale": 64**-0.5}]),  # the default, as rings write it
+    ],
+)
 @pytest.mark.parametrize(("name", "length"), MASKS)
-def test_flashmask_of_paddle_on_every_mask_that_it_takes(name: str, length: int) -> None:
+def test_every_mask_that_they_take(
+    label: str, library: str, cases: list[dict[str, Any]], name: str, length: int, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(library)
     mask = masks.build(name, length, seed=3)
-    if takes_columns(mask):
-        assert_right("flashmask:paddle", mask, case_of(length, scale=64**-0.5))  # the default, as rings write it
+    for more in cases:
+        if registry.supports(registry.get(label), mask, case_of(length, **more)):
+            assert_right(label, mask, case_of(length, **more))
 
 
 def test_flashmask_of_paddle_refuses_other_scales_and_block_patterns() -> None:

@@ -111,8 +111,15 @@ RIGHT = """
 """
 
 
-def test_a_class_that_others_build_on_needs_no_name(tmp_path: Path) -> None:
-    (tmp_path / "plugin.py").write_text(f"{CLASS}class First(Mine): name = 'first'\nclass Second(Mine): name = 'second'\n")
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{CLASS}class First(Mine): name = 'first'\nclass Second(Mine): name = 'second'\n",  # a base needs no name
+        "import longca\nKERNELS = [longca.kernel(name=name)(lambda q, k, v, mask, scale: q) for name in ('first', 'second')]\n",
+    ],
+)
+def test_kernels_of_a_plugin_have_a_base_or_a_list(source: str, tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(source)
     assert registry.load_plugin(tmp_path / "plugin.py") == ["first", "second"]
 
 

@@ -25,14 +25,17 @@ def case_of(mask: Mask, dtype: str = "fp32", heads: tuple[int, int] = (4, 2), si
     return Case(mask.seqlen_q, mask.seqlen_k, *heads, size, 16, dtype, **more)  # type: ignore[arg-type]
 
 
+CUTS = [((20, 77), (0, 77)), ((0, 77), (10, 50)), ((60, 77), (0, 30)), ((0, 40), (30, 77))]
+MASKS = [*map(build, masks.names()), *(build("causal_document").rows([rows]).cols([keys]) for rows, keys in CUTS), GAP]
+
+
 @pytest.mark.parametrize("variant", ["flash", "math"])
-@pytest.mark.parametrize("name", masks.names())
-def test_every_mask(name: str, variant: str) -> None:
-    mask = build(name)
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.name)
+def test_every_mask_and_cuts_of_other_lengths_with_rows_that_see_nothing(mask: Mask, variant: str) -> None:
     checked(f"sdpa:{variant}", mask, case_of(mask))
     answer = Sdpa(variant).supports(mask, case_of(mask))
     assert isinstance(answer, Yes)
-    assert (answer.how == "native") == (name in ("full", "causal"))
+    assert (answer.how == "native") == (mask.name in ("full", "causal"))
 
 
 @pytest.mark.parametrize("variant", ["flash", "math"])
@@ -46,15 +49,6 @@ def test_dtypes_and_grouped_heads(heads: tuple[int, int], dtype: str, variant: s
 def test_another_head_size_for_v() -> None:
     checked("sdpa:math", build("causal"), case_of(build("causal"), size=24))
     assert not Sdpa("flash").supports(build("causal"), case_of(build("causal"), size=24))
-
-
-CUTS = [((20, 77), (0, 77)), ((0, 77), (10, 50)), ((60, 77), (0, 30)), ((0, 40), (30, 77))]
-
-
-@pytest.mark.parametrize("variant", ["flash", "math"])
-@pytest.mark.parametrize("mask", [*(build("causal_document").rows([rows]).cols([keys]) for rows, keys in CUTS), GAP])
-def test_cuts_have_other_lengths_and_rows_that_see_nothing(mask: Mask, variant: str) -> None:
-    checked(f"sdpa:{variant}", mask, case_of(mask))
 
 
 def test_backward_from_the_merged_result_of_two_halves() -> None:
