@@ -1,10 +1,12 @@
-"""What tests of kernels share: the check, a textbook attention on pairs that are given, and modules that stand in for libraries."""
+"""What tests of kernels share: small masks, the check, a textbook attention on pairs that are given, and modules that stand in for
+libraries."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -12,12 +14,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from longca import masks
 from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
 from longca.bench.check.verdict import Verdict
+from longca.errors import Refused
 from longca.kernels import registry
-from longca.kernels.base import Case, Kernel
-from longca.masks import AnyMask
+from longca.kernels.base import Case, Kernel, No
+from longca.masks import AnyMask, Mask
+
+
+def small_mask(name: str, documents: Sequence[int], window: int = 9) -> Mask:
+    """A mask over as many tokens as some documents have, with windows and blocks that are shorter."""
+    params = {"sliding_window": {"w": window}, "sliding_window_causal": {"w": window}, "block_causal_document": {"B": window}}
+    pattern = masks.PATTERNS[name]
+    return pattern(sum(documents), seed=3, documents=documents if pattern.has_documents else None, **params.get(name, {}))
 
 
 def checked(kernel: Kernel | str, mask: AnyMask, case: Case) -> Verdict:
@@ -30,20 +41,52 @@ def checked(kernel: Kernel | str, mask: AnyMask, case: Case) -> Verdict:
     return verdict
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float, blind: float = float("-inf")) -> tuple[Tensor, Tensor]:
-    """(out [L, H, D], lse [H, L]) of [L, H, D] tensors. Rows without keys have out 0 and this lse; FlashAttention's is +inf."""
+def checked_on_gpu(label: str, mask: AnyMask, case: Case) -> Verdict:
+    """The verdict of the check; the test is skipped where the kernel refuses."""
+    kernel = registry.get(label)
+    for answer in (registry.available(kernel, "cuda"), registry.supports(kernel, mask, case)):
+        if isinstance(answer, No):
+            pytest.skip(f"{label} {answer.reason}")
+    try:
+        prepared = registry.prepare(kernel, mask, case)
+    except Refused as refusal:
+        pytest.skip(f"{label}: {refusal}")
+    return check_kernel(kernel, prepared.attention, case, reference(mask, case))
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float, blind: float = float("-inf"), softcap: float = 0.0, sinks: Any = None
+) -> tuple[Tensor, Tensor]:
+    """(out [L, H, D], lse [H, L]) of [L, H, D] tensors. Rows without keys have out 0 and this lse; FlashAttention's is +inf. Sinks [H] are
+    columns of their own in the softmax, without a value."""
     dtype, exact = q.dtype, torch.promote_types(q.dtype, torch.float32)
     q, k, v = (x.transpose(0, 1).to(exact) for x in (q, k, v))
     k, v = (x.repeat_interleave(len(q) // len(x), 0) for x in (k, v))
-    scores = (q @ k.mT * scale).masked_fill(~visible, float("-inf"))
-    lse = scores.logsumexp(-1)
+    scores = q @ k.mT * scale
+    scores = (softcap * torch.tanh(scores / softcap) if softcap else scores).masked_fill(~visible, float("-inf"))
+    columns = scores if sinks is None else torch.cat([scores, sinks[:, None, None].expand(-1, scores.shape[1], 1)], 2)
+    lse = columns.logsumexp(-1)
     out = torch.exp(scores - lse.clamp_min(-1e30)[..., None]) @ v
     return out.transpose(0, 1).to(dtype), lse.masked_fill(lse.isinf(), blind)
 
 
-def textbook(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+def textbook(q: Tensor, k: Tensor, v: Tensor, mask: AnyMask) -> Tensor:
     """out [L, H, D] at the usual scale."""
+    visible = torch.from_numpy(mask.dense())
+    if visible.dim() == 3:  # a pattern per KV head
+        visible = visible.repeat_interleave(q.shape[1] // mask.heads, 0)
     return attention(q, k, v, visible, q.shape[2] ** -0.5)[0]
+
+
+def assert_same(mine: Sequence[Tensor], right: Sequence[Tensor], dout: Tensor, **tolerance: float) -> None:
+    """An output and the leaves of its graph, then those that are right: outputs and gradients agree."""
+    results = [(out, *torch.autograd.grad(out, leaves, dout)) for out, *leaves in (mine, right)]
+    torch.testing.assert_close(*results, **tolerance)
+
+
+def leaves(*tensors: Tensor) -> list[Tensor]:
+    """Copies that collect gradients."""
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
 
 
 def gradients(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, visible: Tensor, scale: float) -> list[Tensor]:

@@ -14,6 +14,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 import longca
+from kernels.stand_ins import assert_same
 from longca import masks
 from longca.errors import BadInput, Refused
 from longca.kernels import batches
@@ -42,11 +43,8 @@ def test_a_batch_is_its_entries_one_by_one(kernel: str | None) -> None:
     sinks = torch.randn(HEADS, dtype=torch.float64, requires_grad=True) if kernel != "sdpa:math" else None
     out = longca.attention(q, k, v, MASKS, kernel=kernel, sinks=sinks)
     alone = torch.stack([longca.attention(q[i], k[i], v[i], mask, kernel=kernel, sinks=sinks) for i, mask in enumerate(MASKS)])
-    torch.testing.assert_close(out, alone)
     leaves = [q, k, v, *([] if sinks is None else [sinks])]
-    dout = torch.randn_like(out)
-    for mine, other in zip(*(torch.autograd.grad(x, leaves, dout) for x in (out, alone)), strict=True):
-        torch.testing.assert_close(mine, other)
+    assert_same((out, *leaves), (alone, *leaves), torch.randn_like(out))
 
 
 @pytest.mark.parametrize("source", ["a pattern", "an expression", "masks from outside"])
@@ -56,16 +54,15 @@ def test_masks_built_in_a_compiled_function_are_constants(source: str) -> None:
     causal, near = masks.causal_document(L, documents=lengths), masks.sliding_window(L, w=8)
     wanted = causal if source == "a pattern" else causal & near
     counter = CompileCounterWithBackend("eager")
+    make = {
+        "a pattern": lambda: masks.causal_document(L, documents=lengths),
+        "an expression": lambda: masks.build("causal_document & sliding_window(w=8)", L, documents=lengths),
+        "masks from outside": lambda: causal & near,
+    }[source]
 
     @torch.compile(fullgraph=True, backend=counter)
     def layer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if source == "a pattern":
-            mask = masks.causal_document(L, documents=lengths)
-        elif source == "an expression":
-            mask = masks.build("causal_document & sliding_window(w=8)", L, documents=lengths)
-        else:
-            mask = causal & near
-        return longca.attention(q, k, v, mask, kernel="torch:chunked")  # type: ignore[no-any-return]
+        return longca.attention(q, k, v, make(), kernel="torch:chunked")  # type: ignore[no-any-return]
 
     for _ in range(3):
         q, k, v = (x[0].detach() for x in tensors())
@@ -147,10 +144,7 @@ def test_compiled_in_one_graph_it_gives_the_same(backend: str, batched: bool) ->
     mask = MASKS if batched else MASKS[1]
     compiled = torch.compile(block, fullgraph=True, backend=backend)
     out, right = (function(*given, mask, sinks) for function in (compiled, block))
-    torch.testing.assert_close(out, right)
-    dout = torch.randn_like(out)
-    for mine, other in zip(*(torch.autograd.grad(x, (*given, sinks), dout) for x in (out, right)), strict=True):
-        torch.testing.assert_close(mine, other)
+    assert_same((out, *given, sinks), (right, *given, sinks), torch.randn_like(out))
     with torch.no_grad():
         torch.testing.assert_close(compiled(*given, mask, sinks), right.detach())
 
@@ -210,8 +204,7 @@ def test_torch_func() -> None:
     sinks = torch.randn(HEADS, dtype=torch.float64)
     got = torch.func.grad(loss, argnums=(0, 1, 2))(q, k, sinks)
     leaves = [x.clone().requires_grad_() for x in (q, k, sinks)]
-    for mine, other in zip(got, torch.autograd.grad(loss(*leaves), leaves), strict=True):
-        torch.testing.assert_close(mine, other)
+    torch.testing.assert_close(got, torch.autograd.grad(loss(*leaves), leaves))
     with pytest.raises(Refused, match=r"does not run under torch\.vmap; give it a batch \[B, L, H, D\]"):
         torch.func.vmap(lambda q, k, v: longca.attention(q, k, v, MASKS[0]))(q, k, v)
     with pytest.raises(Refused, match="no forward-mode derivative"):

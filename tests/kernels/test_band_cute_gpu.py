@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.stand_ins import checked
+from kernels.stand_ins import checked, small_mask
 from longca import masks
 from longca.bench.check.trial_names import OPTIONAL, TrialName
 from longca.bench.check.trials import Asked, run_trial
@@ -21,13 +21,10 @@ pytestmark = pytest.mark.gpu
 
 S = 1536  # a multiple of the queries of a tile
 CASE = Case(S, S, 16, 2, 128, 128, "bf16", "cuda")
-DOCUMENTS = (311, 500, 1, 129, 595)
-SMALL = {"sliding_window": {"w": 99}, "sliding_window_causal": {"w": 99}, "block_causal_document": {"B": 128}}
 
 
 def build(name: str) -> Mask:
-    documents = DOCUMENTS if masks.PATTERNS[name].has_documents else None
-    return masks.build(name, S, seed=3, documents=documents, **SMALL.get(name, {}))
+    return small_mask(name, (311, 500, 1, 129, 595), 99)
 
 
 def here(joined: int | None = None) -> BandCute:

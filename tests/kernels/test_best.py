@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import longca
-from kernels.stand_ins import textbook
+from kernels.stand_ins import assert_same, leaves, textbook
 from longca import masks
 from longca.kernels import registry
 from longca.kernels.backends import sdpa, torch_attention
@@ -28,6 +28,7 @@ from longca.kernels.inputs import make
 
 CASE = Case(79, 79, 4, 2, 16, 16, "fp64")
 ON_CPU = ("sdpa:flash", "torch:plain", "torch:chunked")
+KINDS = (torch_attention.TorchKernel, sdpa.Sdpa)
 PAIRS = [("sdpa:flash", "torch:plain"), ("torch:chunked", "sdpa:flash"), ("torch:plain", "torch:chunked")]
 
 
@@ -45,13 +46,10 @@ def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 @pytest.mark.parametrize("name", masks.names())
 def test_the_forward_of_one_kernel_and_the_backward_of_another_are_right(name: str, pair: tuple[str, str]) -> None:
     mask, made = masks.build(name, 79, seed=2), make(CASE)
-    ours, theirs = ([x.clone().requires_grad_() for x in made[:3]] for _ in range(2))
-    kernel = Pair(*map(registry.get, pair))
+    given, kernel = leaves(*made[:3]), Pair(*map(registry.get, pair))
     assert (kernel.chose, kernel.backward) == (" + ".join(pair), "functional")
-    out, right = longca.attention(*ours, mask, kernel=kernel), textbook(*theirs, torch.from_numpy(mask.dense()))
-    torch.testing.assert_close(out, right, rtol=1e-6, atol=1e-8)
-    for mine, other in zip(torch.autograd.grad(out, ours, made.dout), torch.autograd.grad(right, theirs, made.dout), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+    out = longca.attention(*given, mask, kernel=kernel)
+    assert_same((out, *given), (textbook(*given, mask), *given), made.dout, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -59,14 +57,9 @@ def test_a_pair_does_sinks_and_rows_without_keys(pair: tuple[str, str]) -> None:
     gap = masks.Mask.of(79, 79, [(0, 20, 0, 0, 1, 1), (50, 79, 0, 0, 51, 1)])
     made = make(replace(CASE, sinks=True))
     assert made.sinks is not None
-
-    def gradients(kernel: Any) -> tuple[torch.Tensor, ...]:
-        given = [x.clone().requires_grad_() for x in (*made[:3], made.sinks)]  # type: ignore[union-attr]
-        out = longca.attention(*given[:3], gap, kernel=kernel, sinks=given[3])
-        return out, *torch.autograd.grad(out, given, made.dout)
-
-    for mine, other in zip(gradients(Pair(*map(registry.get, pair))), gradients("torch:plain"), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+    *qkv, sinks = given = leaves(*made[:3], made.sinks)
+    out, right = (longca.attention(*qkv, gap, kernel=kernel, sinks=sinks) for kernel in (Pair(*map(registry.get, pair)), "torch:plain"))
+    assert_same((out, *given), (right, *given), made.dout, rtol=1e-6, atol=1e-8)
 
 
 class FakeTime:
@@ -105,7 +98,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
     def start(ms: dict[tuple[str, str], float]) -> FakeTime:
         time = FakeTime(ms)
         monkeypatch.setattr(_autotune, "clock_for", lambda device: _clocks.Clock(time.now))
-        for kind in (torch_attention.TorchKernel, sdpa.Sdpa):
+        for kind in KINDS:
             monkeypatch.setattr(kind, "prepare", slowed(kind.prepare, time))
         return time
 
@@ -113,10 +106,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
 
 
 def slowed(prepare: Callable[..., longca.Attention], time: FakeTime) -> Callable[..., longca.Attention]:
-    def prepare_slowly(kernel: longca.Kernel, mask: masks.AnyMask, case: Case) -> longca.Attention:
-        return Slowed(prepare(kernel, mask, case), kernel.label, time)
-
-    return prepare_slowly
+    return lambda kernel, mask, case: Slowed(prepare(kernel, mask, case), kernel.label, time)
 
 
 @pytest.mark.parametrize("forward", ON_CPU)
@@ -131,7 +121,7 @@ def test_the_choice_follows_the_clock_pass_by_pass(forward: str, backward: str, 
     assert words.why(asked, choice, "bwd", choice.backward) in [lead + other for other in others]
     assert [option.ms for option in choice.options["fwd"]] == pytest.approx([0.5, 1.0, 1.0])
     time.calls.clear()
-    mask, given = masks.build("share_question", 80, seed=3), [x.requires_grad_() for x in make(replace(CASE, seqlen_q=80, seqlen_k=80))[:3]]
+    mask, given = masks.build("share_question", 80, seed=3), leaves(*make(replace(CASE, seqlen_q=80, seqlen_k=80))[:3])
     longca.attention(*given, mask).sum().backward()  # another mask of the class: no autotuning
     assert time.calls == [(forward, "fwd"), (backward, "bwd")]
 
@@ -169,20 +159,16 @@ def test_a_wrong_kernel_is_dropped_and_named(
 ) -> None:
     """Also the first in the order: two others agree."""
     clocked({(wrong, pass_): 0.1})
+    name = {"fwd": "forward", "bwd": "backward"}[pass_]
+    original = getattr(Slowed, name)
 
-    def sliced(name: str) -> Callable[..., Any]:
-        original = getattr(Slowed, name)
+    def run(attention: Slowed, *tensors: Any) -> Any:
+        result = original(attention, *tensors)
+        if attention._label == wrong:
+            result[0][-1] = 1.0  # the last row alone
+        return result
 
-        def run(self: Slowed, *tensors: Any) -> Any:
-            result = original(self, *tensors)
-            if self._label == wrong and (name == "forward") == (pass_ == "fwd"):
-                result[0][-1] = 1.0  # the last row alone
-            return result
-
-        return run
-
-    for name in ("forward", "backward"):
-        monkeypatch.setattr(Slowed, name, sliced(name))
+    monkeypatch.setattr(Slowed, name, run)
     choice = chooser.choose(masks.causal(79), CASE)
     assert choice.by_pass[pass_] != wrong
     right = next(label for label in ON_CPU if label != wrong)
@@ -264,10 +250,10 @@ def blocks(*kept: float) -> masks.BlockMask:
 
 @pytest.mark.parametrize("kept", [(0.5,), (0.0, 1.0), (0.3, 0.6)])
 def test_best_on_blocks_is_right(kept: tuple[float, ...]) -> None:
-    mask, made = blocks(*kept), make(Case(512, 512, 4, 2, 16, 16, "fp64"))
-    assert chooser.choose(mask, Case(512, 512, 4, 2, 16, 16, "fp64")).source == "autotuning"
-    visible = torch.from_numpy(mask.dense()).repeat_interleave(4 // mask.heads, 0)
-    torch.testing.assert_close(longca.attention(*made[:3], mask), textbook(*made[:3], visible), rtol=1e-6, atol=1e-8)
+    mask, case = blocks(*kept), Case(512, 512, 4, 2, 16, 16, "fp64")
+    assert chooser.choose(mask, case).source == "autotuning"
+    given = make(case)[:3]
+    torch.testing.assert_close(longca.attention(*given, mask), textbook(*given, mask), rtol=1e-6, atol=1e-8)
 
 
 def whole_kernel(cost: dict[str, float], time: FakeTime) -> type[longca.Kernel]:
@@ -287,7 +273,7 @@ def whole_kernel(cost: dict[str, float], time: FakeTime) -> type[longca.Kernel]:
                     before = time.seconds
                     _, lse = registry.get("torch:plain").prepare(mask, case).forward(q.detach(), k.detach(), v.detach())
                     time.seconds = before + cost["fwd"] / 1e3  # not that of the other kernel
-                    return textbook(q, k, v, torch.from_numpy(mask.dense())), lse
+                    return textbook(q, k, v, mask), lse
 
                 def backward(self, *tensors: Any) -> Any:
                     time.pass_time("whole", "bwd")
@@ -303,34 +289,17 @@ def whole_kernel(cost: dict[str, float], time: FakeTime) -> type[longca.Kernel]:
     ("cost", "wins"), [({"fwd": 0.9, "bwd": 0.8}, True), ({"fwd": 1.2, "bwd": 0.7}, True), ({"fwd": 0.9, "bwd": 1.2}, False)]
 )
 def test_a_kernel_with_an_autograd_backward_is_taken_whole_or_not(cost: dict[str, float], wins: bool, clocked: Clocked) -> None:
-    kind = whole_kernel(cost, time := clocked({}))
-    with registry.lent([kind]):
+    with registry.lent([whole_kernel(cost, clocked({}))]):
         mask, made = masks.causal(79), make(CASE)
         choice = chooser.choose(mask, CASE)
         assert (choice.backward == "whole") == wins
         assert choice.forward == "whole" or not wins
-        given = [x.clone().requires_grad_() for x in made[:3]]
-        time.calls.clear()
+        given = leaves(*made[:3])
         chosen, _ = prepared_for(None, mask, CASE, None)
         assert chosen.backward == ("autograd" if wins else "functional")
-        out = longca.attention(*given, mask)
-        gradients = torch.autograd.grad(out, given, made.dout)
-        right = textbook(*given, torch.from_numpy(mask.dense()))
-        for mine, other in zip(gradients, torch.autograd.grad(right, given, made.dout), strict=True):
-            torch.testing.assert_close(mine, other)
+        assert_same((longca.attention(*given, mask), *given), (textbook(*given, mask), *given), made.dout)
         assert not candidates(mask, replace(CASE, partial_backward=True)).whole
         assert prepared_for(None, mask, CASE, None, compiled=True).kernel.backward == "functional"
-
-
-def test_the_last_resort_takes_part_only_where_no_other_kernel_can() -> None:
-    """One call of torch:chunked takes seconds on a GPU: autotuning it would take a minute."""
-    case = Case(32768, 32768, 64, 8, 128, 128, "bf16", "cuda")
-    beside_others = candidates(masks.causal(32768), case, available=lambda kernel: True)
-    assert "fa4:native" in {kernel.label for kernel in beside_others.forward}
-    assert "torch:chunked" not in {kernel.label for kernel in beside_others.all}
-    alone = candidates(masks.causal(32768), case, available=lambda kernel: kernel.name == "torch")
-    assert [kernel.label for kernel in alone.all] == ["torch:chunked"]
-    assert not alone.quadratic
 
 
 @pytest.mark.parametrize("failing", [("sdpa:flash", "torch:plain"), ON_CPU])
@@ -341,7 +310,7 @@ def test_where_all_timed_kernels_fail_others_take_part(failing: tuple[str, ...],
         return original(kernel, mask, case)
 
     original = torch_attention.TorchKernel.prepare
-    for kind in (sdpa.Sdpa, torch_attention.TorchKernel):
+    for kind in KINDS:
         monkeypatch.setattr(kind, "prepare", prepare)
     left_out = "torch:chunked"
     monkeypatch.setattr("longca.devices.model", lambda device: "a device")
@@ -371,15 +340,19 @@ def test_packed_documents_of_one_class_are_autotuned_once(autotuned: list[str]) 
     assert autotuned == ["causal documents, 1/8"]
 
 
-def test_one_candidate_needs_no_autotuning(autotuned: list[str]) -> None:
-    choice = chooser.choose(masks.build("share_question", 1 << 15), Case(1 << 15, 1 << 15, 2, 1, 16, 16, "fp32"))
-    assert (choice.forward, choice.backward, choice.source) == ("torch:chunked", "torch:chunked", "preference")
-    assert not autotuned
+LONG = 1 << 15
 
 
-def test_what_must_be_deterministic_does_not_depend_on_a_clock(autotuned: list[str]) -> None:
-    choice = chooser.choose(masks.causal(79), replace(CASE, deterministic=True))
-    assert (choice.forward, choice.backward, choice.source) == ("sdpa:flash", "sdpa:flash", "preference")
+@pytest.mark.parametrize(
+    ("mask", "case", "chosen"),
+    [
+        (masks.build("share_question", LONG), Case(LONG, LONG, 2, 1, 16, 16, "fp32"), "torch:chunked"),  # the only candidate
+        (masks.causal(79), replace(CASE, deterministic=True), "sdpa:flash"),  # which must not depend on a clock
+    ],
+)
+def test_preference_chooses_where_no_clock_may(mask: masks.Mask, case: Case, chosen: str, autotuned: list[str]) -> None:
+    choice = chooser.choose(mask, case)
+    assert (choice.forward, choice.backward, choice.source) == (chosen, chosen, "preference")
     assert not autotuned
 
 
@@ -389,10 +362,9 @@ def test_no_autotuning_while_a_graph_is_captured_or_inside_torch_func(autotuned:
     q, k, v, dout = make(CASE)
     dq = torch.func.grad(lambda q: (longca.attention(q, k, v, masks.causal(79)) * dout).sum())(q)
     assert not autotuned
-    given = q.clone().requires_grad_()
-    torch.testing.assert_close(
-        dq, torch.autograd.grad(longca.attention(given, k, v, masks.causal(79), kernel="torch:plain"), given, dout)[0]
-    )
+    (given,) = leaves(q)
+    right = longca.attention(given, k, v, masks.causal(79), kernel="torch:plain")
+    torch.testing.assert_close(dq, torch.autograd.grad(right, given, dout)[0])
 
 
 def test_a_compiled_call_autotunes_outside_its_graph_and_once(autotuned: list[str]) -> None:
@@ -401,11 +373,9 @@ def test_a_compiled_call_autotunes_outside_its_graph_and_once(autotuned: list[st
         return longca.attention(q, k, v, mask) * 2
 
     mask, made = masks.build("share_question", 79), make(CASE)
-    given = [x.clone().requires_grad_() for x in made[:3]]
+    given = leaves(*made[:3])
     for _ in range(2):
-        out = attend(*given, mask)
-        torch.testing.assert_close(out, 2 * textbook(*given, torch.from_numpy(mask.dense())))
-        torch.autograd.grad(out, given, made.dout)
+        assert_same((attend(*given, mask), *given), (2 * textbook(*given, mask), *given), made.dout)
     assert len(autotuned) == 1
 
 
@@ -433,17 +403,22 @@ def test_the_version_of_best_covers_the_kernels_that_it_chooses(monkeypatch: pyt
     assert before["code"] == after["code"]
 
 
-def test_classes_of_masks() -> None:
-    long = 1 << 15
-    assert mask_class(masks.full(long)) == "full"
-    assert mask_class(masks.causal(long)) == "causal, 1/2"
-    assert mask_class(masks.sliding_window(long, w=1024)) == "window, 1/16"
-    assert mask_class(masks.sliding_window_causal(long, w=1024)) == "causal window, 1/32"
-    assert mask_class(masks.full_document(long, documents=[long // 4] * 4)) == "full documents, 1/4"
-    assert mask_class(masks.causal_document(long, documents=[long // 4] * 4)) == "causal documents, 1/8"
-    assert mask_class(masks.share_question(long, documents=[long // 4] * 4)).startswith("bands, 2 per row")
-    assert mask_class(masks.build("uniform_block", long, heads=2, b=128)).startswith("blocks of 128 per head")
-    assert mask_class(masks.full(8).rows([])) == "empty"
+QUARTERS = [LONG // 4] * 4
+CLASSES = {
+    masks.full(LONG): "full",
+    masks.causal(LONG): "causal, 1/2",
+    masks.sliding_window(LONG, w=1024): "window, 1/16",
+    masks.sliding_window_causal(LONG, w=1024): "causal window, 1/32",
+    masks.full_document(LONG, documents=QUARTERS): "full documents, 1/4",
+    masks.causal_document(LONG, documents=QUARTERS): "causal documents, 1/8",
+    masks.share_question(LONG, documents=QUARTERS): "bands, 2 per row, 1/4",
+    masks.build("uniform_block", LONG, heads=2, b=128): "blocks of 128 per head, 1/2",
+    masks.full(8).rows([]): "empty",
+}
+
+
+def test_classes_of_masks_and_lengths() -> None:
+    assert {mask: mask_class(mask) for mask in CLASSES} == CLASSES
     assert [length_class(n) for n in (0, 1, 5, 6, 8000, 11000, 12000, 1 << 17)] == [0, 1, 4, 8, 8192, 8192, 16384, 1 << 17]
 
 

@@ -1,11 +1,13 @@
 """benchmarks/best_of_all.py runs on a CPU, compares every kernel, and ends with its verdict."""
 
-import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,14 +18,8 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "best_of_all.py"
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.spec_from_file_location("best_of_all", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "best_of_all", loaded)
-    spec.loader.exec_module(loaded)
-    return loaded
+def script() -> Any:
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
 def test_times_are_compared_in_turns(script: Any) -> None:
@@ -53,9 +49,7 @@ def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), *flags, *shape, "--out", str(rows)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     written = [json.loads(line) for line in rows.read_text().splitlines()]
-    assert [(row["mask"], row["pass"]) for row in written] == [
-        (mask, step) for mask in ("causal", "share_question") for step in ("fwd", "bwd")
-    ]
+    assert [(row["mask"], row["pass"]) for row in written] == [*product(("causal", "share_question"), ("fwd", "bwd"))]
     labels = set(registry.available_labels("cpu"))
     for row in written:
         assert set(row["all_ms"]) - {"best"} <= labels

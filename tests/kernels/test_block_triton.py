@@ -9,54 +9,30 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longca import masks
-from longca.bench.check.trial_names import trials_on
 from longca.kernels.backends.block_triton._launch import Launcher
+from longca.kernels.backends.block_triton._lists import lists, pattern, under_diagonal
 from longca.kernels.backends.block_triton.kernel import BlockTriton, candidates
 from longca.kernels.base import Case, No
+from longca.masks import BlockMask
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="this test needs triton, which exists for Linux only")
 
 
-PARTS = (
-    "right and not variable and (nothing or grouped)",  # a causal mask on top: of some shapes, of the others below
-    "right and variable and (nothing or grouped)",
-    "right and causal and not grouped",
-    "not right",
-)
-
-
 @pytest.mark.slow
 @needs_triton
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", ["right", "not right"])
 def test_in_the_interpreter(part: str) -> None:
     inner = Path(__file__).with_name("block_triton_interpreted.py")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", str(inner), "-k", part]
-    done = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, cwd=Path(__file__).parents[2]
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-
-
-@pytest.mark.slow
-@needs_triton
-def test_verify_checks_block_masks_with_a_pattern_per_kv_head() -> None:
-    words = (
-        "-m longca verify --kernels block_triton --masks uniform_block,variable_block --seqlens 150 --heads 4:2 --head-dim 16 --device cpu"
-    )
-    command = [sys.executable, *words.split()]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    refused = "unsupported: block_triton on trial: rows without keys: block_triton takes block patterns, not masks made of bands"
-    skipped, tried = "skipped: block_triton on trial: capped scores: a kernel need not support this", len(trials_on("cpu"))
-    counts = dict(reversed(count.split()) for count in done.stdout.splitlines()[-1].split(", "))
-    assert done.stdout.splitlines()[-3:-1] == [refused, skipped]
-    assert counts == {"ok": f"{2 + tried - 2}", "skipped": "1", "unsupported": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +55,33 @@ def test_candidates_pack_heads_of_one_group_and_fill_the_tensor_cores(name: str,
             assert group % shape.pack == 0
             assert (shape.keys if step == "dkv" else shape.rows * shape.pack) >= 64
             assert shape.rows * shape.pack * shape.keys <= 64 * shape.warps * 128  # what registers can hold
+
+
+@pytest.mark.parametrize("tile", [16, 64, 128])
+@pytest.mark.parametrize("tiles_are_rows", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_lists_hold_every_visible_pair_once(causal: bool, tiles_are_rows: bool, tile: int) -> None:
+    """Whole tiles are all visible, and below a diagonal short ones are visible in part."""
+    drawn = masks.build("variable_block", 400, seed=5, heads=2, avg=60, least=9, ratio=0.5)
+    mask = BlockMask(drawn.row_edges, drawn.col_edges, drawn.kept, band=masks.causal(400) if causal else None)
+    kept, row_edges, col_edges = pattern(mask, "cpu")
+    own, other = (col_edges, row_edges) if tiles_are_rows else (row_edges, col_edges)
+    made = lists(kept.transpose(1, 2) if tiles_are_rows else kept, other, tile)
+    if causal:
+        made = under_diagonal(made, own, tile, tiles_are_rows=tiles_are_rows)
+    right = mask.dense().transpose(0, 2, 1) if tiles_are_rows else mask.dense()
+    seen = np.zeros((2, 400, 400), int)
+    for number in range(2 * (len(own) - 1)):
+        head, block = divmod(number, len(own) - 1)
+        rows = slice(int(own[block]), int(own[block + 1]))
+        for start in made.whole_start[made.whole_ptr[number] : made.whole_ptr[number + 1]].tolist():
+            seen[head, rows, start : start + tile] += 1
+        short = slice(made.short_ptr[number], made.short_ptr[number + 1])
+        for start, count in zip(made.short_start[short].tolist(), made.short_count[short].tolist(), strict=True):
+            assert right[head, rows, start : start + count].any()
+            assert causal or count < tile
+            seen[head, rows, start : start + count] += right[head, rows, start : start + count] if causal else 1
+    assert np.array_equal(seen, right)
 
 
 class LargestTensor(TorchDispatchMode):

@@ -1,6 +1,5 @@
 """Sweeps: `configs` makes variants, lists of a plugin are searched, and name:* means all variants."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,16 +14,6 @@ from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
 
 CASE = Case(64, 64, 2, 1, 16, 16, "fp32", backward=False)
-FILE = """
-import longca
-
-def make(block):
-    @longca.kernel(name=f"made{block}")
-    def made(q, k, v, mask, scale): return q
-    return made
-
-KERNELS = [make(64), make(128)]
-"""
 
 
 def swept(configs: Any, **settings: Any) -> type[Kernel]:
@@ -67,11 +56,6 @@ def test_each_config_reaches_the_function_and_what_lowers_the_mask() -> None:
 def test_configs_that_fit_no_call_are_one_sentence(configs: Any, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         swept(configs)
-
-
-def test_kernels_in_lists_of_a_plugin_are_found(tmp_path: Path) -> None:
-    (tmp_path / "many.py").write_text(FILE)
-    assert registry.load_plugin(tmp_path / "many.py") == ["made64", "made128"]
 
 
 def test_a_star_means_all_variants_of_a_kernel() -> None:

@@ -3,19 +3,18 @@
 import numpy as np
 import pytest
 
+from kernels.stand_ins import small_mask
 from longca import masks
 from longca.kernels.backends.cudnn.intervals import CudnnFlex, diagonal_blocks, endpoints
 from longca.kernels.base import Case
 from longca.masks import Mask
 
-SEQLEN = 61
 DOCUMENTS = (9, 20, 1, 31)
-PARAMS = {"sliding_window": {"w": 7}, "sliding_window_causal": {"w": 7}, "block_causal_document": {"B": 8}}
+SEQLEN = sum(DOCUMENTS)
 
 
 def build(name):
-    documents = DOCUMENTS if "document" in name or name in ("share_question", "causal_blockwise") else None
-    return masks.build(name, SEQLEN, seed=1, documents=documents, **PARAMS.get(name, {}))
+    return small_mask(name, DOCUMENTS)
 
 
 def shown(points, seqlen_k):
@@ -53,16 +52,16 @@ def test_blocks_hold_everything_the_mask_shows(name):
 
 
 def test_blocks_are_the_documents():
-    edges = np.cumsum([0, *DOCUMENTS])
     for name in ("full_document", "causal_document"):
-        cu_q, cu_k = diagonal_blocks(*build(name).row_intervals(), SEQLEN)
-        np.testing.assert_array_equal(cu_q, edges)
-        np.testing.assert_array_equal(cu_k, edges)
+        for edges in diagonal_blocks(*build(name).row_intervals(), SEQLEN):
+            np.testing.assert_array_equal(edges, np.cumsum([0, *DOCUMENTS]))
 
 
-def test_one_endpoint_is_enough_where_every_row_starts_at_the_first_key():
+def test_endpoints_are_as_few_as_possible_and_rows_that_see_nothing_have_none_beyond_the_first_key():
     assert len(endpoints(*build("causal").row_intervals())) == 1
     assert len(endpoints(*build("causal_document").row_intervals())) == 3
+    points = endpoints(*Mask.of(6, 6, [(2, 4, 1, 0, 5, 0)]).row_intervals())
+    assert (points[:, [0, 1, 4, 5]] == 0).all()
 
 
 def test_what_it_refuses():
@@ -84,9 +83,3 @@ def test_what_it_refuses():
     assert not CudnnFlex("rows").supports(
         masks.build("uniform_block", 512, b=64, ratio=0.5, heads=2), Case(512, 512, 8, 2, 128, 128, device="cuda")
     )
-
-
-def test_rows_that_see_nothing_have_no_endpoint_beyond_the_first_key():
-    mask = Mask.of(6, 6, [(2, 4, 1, 0, 5, 0)])
-    points = endpoints(*mask.row_intervals())
-    assert (points[:, [0, 1, 4, 5]] == 0).all()

@@ -9,7 +9,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from kernels.stand_ins import attention, gradients
+from forms import pairs_of_varlen
+from kernels.stand_ins import attention, gradients, small_mask
 from longca import masks
 from longca.kernels.backends import fa3
 from longca.kernels.backends.cudnn.graph import Cudnn
@@ -20,14 +21,12 @@ from longca.kernels.base import Case
 from longca.masks import Mask
 from strategies import PAPER, REGULAR
 
-SEQLEN = 53
 DOCUMENTS = (9, 20, 1, 23)
+SEQLEN = sum(DOCUMENTS)
 
 
 def build(name):
-    documents = DOCUMENTS if "document" in name or name in ("share_question", "causal_blockwise") else None
-    params = {"sliding_window": {"w": 6}, "sliding_window_causal": {"w": 6}, "block_causal_document": {"B": 8}}
-    return masks.build(name, SEQLEN, seed=1, documents=documents, **params.get(name, {}))
+    return small_mask(name, DOCUMENTS)
 
 
 def case_of(mask, dims=(128, 128), device="cuda", **more):
@@ -44,20 +43,23 @@ def test_the_six_regular_masks_and_no_other(kernel):
     assert "block patterns" in kernel.supports(block, case_of(block)).reason
 
 
-def test_head_sizes_and_dtypes():
-    mask = build("causal")
-    for dims, fa2_answer, others in (((64, 64), True, True), ((128, 128), True, True), ((192, 128), False, True), ((256, 256), True, True)):
-        assert bool(Fa2("torch").supports(mask, case_of(mask, dims))) == fa2_answer
-        assert bool(Fa3().supports(mask, case_of(mask, dims))) == others
-        assert bool(Cudnn().supports(mask, case_of(mask, dims))) == others
-    for kernel in (Fa2("torch"), Fa3(), Cudnn()):
-        assert kernel.supports(mask, case_of(mask, dtype="fp16"))
-        assert "fp32" in kernel.supports(mask, case_of(mask, dtype="fp32")).reason
-    for kernel in (Fa3(), Fa4("native"), Fa4("bands")):
-        assert "only as 192/128, not 128/64" in kernel.supports(mask, case_of(mask, (128, 64))).reason
-        assert "fp32" in kernel.supports(mask, case_of(mask, dtype="fp32")).reason
-    assert "deterministic" in Fa3().supports(mask, case_of(mask, (256, 256), deterministic=True)).reason
-    assert Fa3().supports(mask, case_of(mask, deterministic=True))
+@pytest.mark.parametrize(
+    ("kernel", "dims", "more", "reason"),
+    [
+        *((Fa2("torch"), (size, size), {}, "") for size in (64, 128, 256)),
+        *((kernel, dims, {}, "") for kernel in (Fa3(), Cudnn()) for dims in ((64, 64), (128, 128), (192, 128), (256, 256))),
+        *((kernel, (128, 128), {"dtype": "fp16"}, "") for kernel in (Fa2("torch"), Fa3(), Cudnn())),
+        *((kernel, (128, 128), {"dtype": "fp32"}, "fp32") for kernel in (Fa2("torch"), Fa3(), Cudnn(), Fa4("native"), Fa4("bands"))),
+        (Fa2("torch"), (192, 128), {}, "head size"),
+        *((kernel, (128, 64), {}, "only as 192/128, not 128/64") for kernel in (Fa3(), Fa4("native"), Fa4("bands"))),
+        (Fa3(), (128, 128), {"deterministic": True}, ""),
+        (Fa3(), (256, 256), {"deterministic": True}, "deterministic"),
+    ],
+)
+def test_head_sizes_and_dtypes(kernel, dims, more, reason):
+    answer = kernel.supports(build("causal"), case_of(build("causal"), dims, **more))
+    assert bool(answer) == (not reason)
+    assert not reason or reason in answer.reason
 
 
 def test_cudnn_refuses_windows_over_documents_with_more_queries_than_keys():
@@ -66,20 +68,8 @@ def test_cudnn_refuses_windows_over_documents_with_more_queries_than_keys():
     assert "no more queries than keys" in Cudnn().supports(cut, case_of(cut)).reason
 
 
-def windows(length_q, length_k, left, right):
-    """The pairs of one document as FlashAttention counts them: the last query and the last key lie on the diagonal."""
-    row, key = torch.arange(length_q)[:, None], torch.arange(length_k)
-    ahead = key - (row + length_k - length_q)
-    return (ahead <= right if right >= 0 else ahead == ahead) & (-ahead <= left if left >= 0 else ahead == ahead)
-
-
 def seen_by(q, k, cu_q, cu_k, left, right):
-    if cu_q is None:
-        return windows(len(q), len(k), left, right)
-    seen = torch.zeros(len(q), len(k), dtype=torch.bool)
-    for q0, q1, k0, k1 in zip(cu_q, cu_q[1:], cu_k, cu_k[1:], strict=False):
-        seen[q0:q1, k0:k1] = windows(int(q1 - q0), int(k1 - k0), left, right)
-    return seen
+    return torch.from_numpy(pairs_of_varlen([0, len(q)] if cu_q is None else cu_q, [0, len(k)] if cu_k is None else cu_k, left, right))
 
 
 def unpacked(tensors, packed):
@@ -117,20 +107,20 @@ def libraries(monkeypatch):
     monkeypatch.setattr(fa3, "operators", lambda: SimpleNamespace(fwd=stand_in_forward, bwd=stand_in_backward))
 
 
-def masks_to_hand_over():
-    for name in REGULAR:
-        yield build(name)
-    documents = build("causal_document")
-    yield documents.rows([(5, SEQLEN)])
-    yield documents.cols([(12, SEQLEN)])
-    yield build("causal").cols([(20, SEQLEN)])
-    yield Mask.of(7, 31, [(0, 7, 0, 0, 31, 0)])
+DOCUMENTS_MASK = build("causal_document")
+HANDED_OVER = [
+    *map(build, REGULAR),
+    DOCUMENTS_MASK.rows([(5, SEQLEN)]),
+    DOCUMENTS_MASK.cols([(12, SEQLEN)]),
+    build("causal").cols([(20, SEQLEN)]),
+    Mask.of(7, 31, [(0, 7, 0, 0, 31, 0)]),
+]
 
 
 @pytest.mark.parametrize("kernel", [Fa2("package"), Fa3()], ids=lambda kernel: kernel.label)
 @pytest.mark.usefixtures("libraries")
 def test_what_is_handed_over_describes_the_mask(kernel):
-    for mask in masks_to_hand_over():
+    for mask in HANDED_OVER:
         case = case_of(mask, dims=(8, 8), device="cpu")
         shapes = ((mask.seqlen_q, 4, 8), (mask.seqlen_k, 2, 8), (mask.seqlen_k, 2, 8), (mask.seqlen_q, 4, 8))
         q, k, v, dout = (torch.randn(shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64) for shape in shapes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 import longca
-from kernels.stand_ins import textbook
+from kernels.stand_ins import assert_same, leaves, textbook
 from longca import masks
 from longca.errors import Refused
 from longca.kernels import registry
@@ -22,18 +21,17 @@ from longca.kernels.choice.candidates import Candidates, candidates
 from longca.kernels.functional import prepared_for
 from longca.kernels.inputs import BLOCK, make, tokens
 
+MASK = masks.causal(40)
+
 
 @pytest.mark.parametrize("kernel", ["torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math"])
 @pytest.mark.parametrize("name", ["full", "causal_document", "share_question", "global_sliding_window"])
 def test_value_and_gradients(kernel: str, name: str) -> None:
     mask = masks.build(name, 79, seed=2)
     made = make(Case(79, 79, 4, 2, 16, 16, "fp64"))
-    ours, theirs = ([x.clone().requires_grad_() for x in made[:3]] for _ in range(2))
-    out = longca.attention(*ours, mask, kernel=kernel)
-    right = textbook(*theirs, torch.from_numpy(mask.dense()))
-    torch.testing.assert_close(out, right, rtol=1e-6, atol=1e-8)
-    for mine, other in zip(torch.autograd.grad(out, ours, made.dout), torch.autograd.grad(right, theirs, made.dout), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+    given = leaves(*made[:3])
+    out = longca.attention(*given, mask, kernel=kernel)
+    assert_same((out, *given), (textbook(*given, mask), *given), made.dout, rtol=1e-6, atol=1e-8)
 
 
 def test_gradcheck() -> None:
@@ -42,20 +40,25 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(lambda q, k, v: longca.attention(q, k, v, mask, kernel="torch:chunked"), made)
 
 
-def test_shapes_that_do_not_fit_are_one_sentence() -> None:
-    q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
-    with pytest.raises(longca.BadInput, match="the mask is for 41 queries"):
-        longca.attention(q, k, v, masks.causal(41))
-    with pytest.raises(longca.BadInput, match="takes q"):
-        longca.attention(q[0], k, v, masks.causal(40))
-    with pytest.raises(longca.BadInput, match=r"takes q .* not q \[40, 4, 0\]"):
-        longca.attention(q[..., :0], k[..., :0], v, masks.causal(40))
-    with pytest.raises(longca.BadInput, match="share one dtype"):
-        longca.attention(q, k.double(), v, masks.causal(40))
-    with pytest.raises(longca.BadInput, match="must lie on one device, not on cpu, meta and cpu"):
-        longca.attention(q, k.to("meta"), v, masks.causal(40))
-    with pytest.raises(longca.BadInput, match="kernels run on cpu and cuda, not on meta; move q, k and v"):
-        longca.attention(q.to("meta"), k.to("meta"), v.to("meta"), masks.causal(40))
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda q, k, v: (q, k, v, masks.causal(41)), "the mask is for 41 queries"),
+        (lambda q, k, v: (q[0], k, v, MASK), "takes q"),
+        (lambda q, k, v: (q[..., :0], k[..., :0], v, MASK), r"takes q .* not q \[40, 4, 0\]"),
+        (lambda q, k, v: (q, k.double(), v, MASK), "share one dtype"),
+        (lambda q, k, v: (q, k.to("meta"), v, MASK), "must lie on one device, not on cpu, meta and cpu"),
+        (lambda q, k, v: (q.to("meta"), k.to("meta"), v.to("meta"), MASK), "kernels run on cpu and cuda, not on meta; move q, k and v"),
+        (lambda q, k, v: (q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), MASK), "have 4 and 2; tokens come before heads"),
+        (lambda q, k, v: (q, k.numpy(), v, MASK), r"k must be a torch\.Tensor, not ndarray"),
+        (lambda q, k, v: (q, k, v, "causal"), r"not 'causal'; longca\.masks\.build\(text, length\) makes one of a text"),
+        (lambda q, k, v: (q, k, v, torch.ones(40, 40)), r"not Tensor \[40, 40\]; longca\.masks\.from_dense makes one of a bool matrix"),
+        (lambda q, k, v: (q, k, v, None), r"must be one of longca\.masks, such as longca\.masks\.causal\(8192\), not None\."),
+    ],
+)
+def test_tensors_and_masks_that_do_not_fit_are_one_sentence(change: Any, sentence: str) -> None:
+    with pytest.raises(longca.BadInput, match=sentence):
+        longca.attention(*change(*make(Case(40, 40, 4, 2, 16, 16, "fp32"))[:3]))
 
 
 class Doubled(torch_attention.TorchKernel):
@@ -66,24 +69,17 @@ class Doubled(torch_attention.TorchKernel):
 
 
 def test_a_kernel_itself_can_be_given_in_place_of_its_name() -> None:
-    mask, made = masks.causal(40), make(Case(40, 40, 4, 2, 16, 16, "fp64"))
-    q, k, v = (x.requires_grad_() for x in made[:3])
+    made = make(Case(40, 40, 4, 2, 16, 16, "fp64"))
+    q, k, v = given = leaves(*made[:3])
 
     @longca.kernel
     def mine(q: Any, k: Any, v: Any, mask: Any, scale: float) -> torch.Tensor:
-        return textbook(q, k, v, torch.from_numpy(mask.dense()))
+        return textbook(q, k, v, mask)
 
-    right = textbook(q, k, v, torch.from_numpy(mask.dense()))
-    for given in (mine, mine()):
-        out = longca.attention(q, k, v, mask, kernel=given)
-        torch.testing.assert_close(out, right)
-        torch.testing.assert_close(
-            torch.autograd.grad(out, (q,), made.dout), torch.autograd.grad(right, (q,), made.dout, retain_graph=True)
-        )
-    torch.testing.assert_close(longca.attention(q, k, v, mask, kernel=Doubled), textbook(2 * q, k, v, torch.from_numpy(mask.dense())))
-    torch.testing.assert_close(
-        longca.attention(q, k, v, mask, kernel=Doubled("chunked")), textbook(2 * q, k, v, torch.from_numpy(mask.dense()))
-    )
+    for kernel in (mine, mine()):
+        assert_same((longca.attention(*given, MASK, kernel=kernel), *given), (textbook(*given, MASK), *given), made.dout)
+    for doubled in (Doubled, Doubled("chunked")):
+        torch.testing.assert_close(longca.attention(*given, MASK, kernel=doubled), textbook(2 * q, k, v, MASK))
 
 
 @pytest.mark.parametrize("given", [textbook, int])
@@ -106,25 +102,6 @@ def test_inputs_of_a_token_do_not_depend_on_the_shard() -> None:
     assert not torch.equal(whole.q[:, :1], whole.k)
 
 
-@pytest.mark.parametrize(
-    ("mask", "given"),
-    [
-        ("causal", "'causal'; longca.masks.build(text, length) makes one of a text."),
-        (torch.ones(40, 40, dtype=torch.bool), "Tensor [40, 40]; longca.masks.from_dense makes one of a bool matrix."),
-        (None, "None."),
-        (40, "40."),
-    ],
-)
-def test_a_mask_that_is_none_is_one_sentence(mask: Any, given: str) -> None:
-    q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
-    with pytest.raises(longca.BadInput, match=re.escape(f"must be one of longca.masks, such as longca.masks.causal(8192), not {given}")):
-        longca.attention(q, k, v, mask)
-    with pytest.raises(longca.BadInput, match=r"the tensors have 4 and 2; tokens come before heads"):
-        longca.attention(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), masks.causal(40))
-    with pytest.raises(longca.BadInput, match=r"k must be a torch\.Tensor, not ndarray"):
-        longca.attention(q, k.numpy(), v, masks.causal(40))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("name", [*masks.names(), *masks.block_names()])
 def test_without_a_name_a_kernel_is_chosen_that_can_do_it(name: str) -> None:
     mask = masks.build(name, 79, seed=2)
@@ -143,6 +120,7 @@ def test_kernels_that_need_memory_for_every_pair_are_chosen_only_where_no_other_
     installed = {"fa4", "cudnn_flex", "flex", "torch"}
     monkeypatch.setattr(registry, "available", lambda kernel, device: Yes() if kernel.name in installed else No("not here"))
     assert labels(able("share_question", 1 << 15, "cuda").backward)[0] == "fa4:bands"
+    assert "torch:chunked" not in labels(able("share_question", 1 << 15, "cuda").all)  # a call takes seconds: the last resort
     installed.remove("fa4")
     assert labels(able("share_question", 1 << 15, "cuda").forward)[0].startswith("cudnn_flex")
     installed.remove("cudnn_flex")
@@ -173,18 +151,17 @@ def test_a_kernel_that_refuses_only_when_it_is_prepared_is_passed_over(monkeypat
         longca.attention(*tensors, mask)
 
 
-@pytest.mark.parametrize("kernel", ["torch:plain", "torch:chunked", "sdpa:flash"])
-def test_second_derivatives_are_refused_where_a_kernel_has_none(kernel: str) -> None:
+def test_second_derivatives_are_refused_where_a_kernel_has_none() -> None:
     """Without a word they would be wrong: the backward takes out and lse as constants."""
-    q, k, v = (torch.randn(32, 2, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    out = longca.attention(q, k, v, masks.causal(32), kernel=kernel)
-    (dq,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    (plain,) = torch.autograd.grad(longca.attention(q, k, v, masks.causal(32), kernel="sdpa:math").square().sum(), q)
-    torch.testing.assert_close(dq.detach(), plain)
-    with pytest.raises(Refused, match=r"no second derivative; kernel='sdpa:math' has one"):
-        torch.autograd.grad(dq.sum() + q.sum(), q, allow_unused=True)
     q, k, v = (torch.randn(5, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     assert torch.autograd.gradgradcheck(lambda *qkv: longca.attention(*qkv, masks.causal(5), kernel="sdpa:math"), (q, k, v))
+    (right,) = torch.autograd.grad(longca.attention(q, k, v, masks.causal(5), kernel="sdpa:math").square().sum(), q)
+    for kernel in ("torch:plain", "torch:chunked", "sdpa:flash"):
+        out = longca.attention(q, k, v, masks.causal(5), kernel=kernel)
+        (dq,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+        torch.testing.assert_close(dq.detach(), right)
+        with pytest.raises(Refused, match=r"no second derivative; kernel='sdpa:math' has one"):
+            torch.autograd.grad(dq.sum() + q.sum(), q, allow_unused=True)
 
 
 @pytest.mark.parametrize("kernel", [None, "torch:plain", "torch:chunked"])

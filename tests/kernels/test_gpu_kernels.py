@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kernels.stand_ins import checked_on_gpu, small_mask
 from longca import devices, masks
-from longca.bench.check.check import check_kernel
-from longca.bench.check.reference import reference
 from longca.errors import Refused
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case, No
@@ -20,30 +19,19 @@ from longca.masks import Mask
 
 pytestmark = pytest.mark.gpu
 
-S = 1507
 DOCUMENTS = (311, 500, 1, 129, 566)
-SMALL = {"sliding_window": {"w": 99}, "sliding_window_causal": {"w": 99}, "block_causal_document": {"B": 128}}
+S = sum(DOCUMENTS)
 ALL = [label for name in registry.names() for label in registry.labels(name)]
 HERE = [label for label in ALL if registry.available(registry.get(label), "cuda")] if devices.kind() == "cuda" else ALL
 
 
-def build(name: str, seqlen: int = S) -> Mask:
-    documents = DOCUMENTS if masks.PATTERNS[name].has_documents else None
-    return masks.build(name, seqlen, seed=3, documents=documents, **SMALL.get(name, {}))
+def build(name: str) -> Mask:
+    return small_mask(name, DOCUMENTS, 99)
 
 
 def run(label: str, mask: Mask, case: Case) -> None:
     """Checks a kernel; of one without a backward the forward."""
-    kernel = registry.get(label)
-    case = replace(case, backward=case.backward and kernel.backward != "none")
-    answer = registry.supports(kernel, mask, case)
-    if isinstance(answer, No):
-        pytest.skip(f"{label}: {answer.reason}")
-    try:
-        attention = kernel.prepare(mask, case)
-    except Refused as refusal:
-        pytest.skip(f"{label}: {refusal}")
-    verdict = check_kernel(kernel, attention, case, reference(mask, case))
+    verdict = checked_on_gpu(label, mask, replace(case, backward=case.backward and registry.get(label).backward != "none"))
     assert verdict.ok, verdict.reason
 
 
@@ -105,13 +93,14 @@ def test_partial_backward_as_in_a_ring(label: str) -> None:
     halves = [(0, 700), (700, S)]
     cuts = [mask.cols([half]) for half in halves]
     cases = [Case(S, end - start, 8, 2, 128, 128, "bf16", "cuda", partial_backward=True) for start, end in halves]
+    prepared = []
     for cut, case in zip([mask, *cuts], [whole, *cases], strict=True):
         if isinstance(answer := registry.supports(kernel, cut, case), No):
             pytest.skip(f"{label}: {answer.reason}")
-    try:
-        prepared = [kernel.prepare(cut, case) for cut, case in zip([mask, *cuts], [whole, *cases], strict=True)]
-    except Refused as refusal:
-        pytest.skip(f"{label}: {refusal}")
+        try:
+            prepared.append(kernel.prepare(cut, case))
+        except Refused as refusal:
+            pytest.skip(f"{label}: {refusal}")
     q, k, v, dout = inputs.make(whole, 0, kernel.layout)
     out, lse = prepared[0].forward(q, k, v)
     right = prepared[0].backward(dout, q, k, v, out, lse)

@@ -11,12 +11,11 @@ import pytest
 import torch
 
 import longca
+from kernels.stand_ins import checked_on_gpu
 from longca import devices, masks
-from longca.bench.check.check import check_kernel
-from longca.bench.check.reference import reference
 from longca.errors import Refused
 from longca.kernels import registry
-from longca.kernels.base import Case, No
+from longca.kernels.base import Case
 from longca.masks import Mask
 
 pytestmark = pytest.mark.gpu
@@ -34,25 +33,12 @@ WINDOWS: dict[str, Mask] = {
 }
 
 
-def supported(label: str, mask: Mask, case: Case) -> None:
-    answer = registry.supports(registry.get(label), mask, case)
-    if isinstance(answer, No):
-        pytest.skip(f"{label} {answer.reason}")
-
-
 @pytest.mark.parametrize("label", HERE)
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize(("softcap", "sinks"), [(50.0, False), (3.0, False), (0.0, True), (30.0, True)])
 @pytest.mark.parametrize("size", [64, 128])
 def test_softcap_and_sinks(label: str, name: str, softcap: float, sinks: bool, size: int) -> None:
-    mask, kernel = WINDOWS[name], registry.get(label)
-    case = Case(S, S, 8, 2, size, size, "bf16", "cuda", softcap=softcap, sinks=sinks)
-    supported(label, mask, case)
-    try:
-        attention = registry.prepare(kernel, mask, case).attention
-    except Refused as refusal:
-        pytest.skip(f"{label}: {refusal}")
-    verdict = check_kernel(kernel, attention, case, reference(mask, case))
+    verdict = checked_on_gpu(label, WINDOWS[name], Case(S, S, 8, 2, size, size, "bf16", "cuda", softcap=softcap, sinks=sinks))
     assert verdict.ok, verdict.reason
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -26,10 +27,6 @@ NAMES = [*masks.names(), "whole tiles", "fewer keys", "rows without keys"]
 
 def case_of(mask: Mask, **more: Any) -> Case:
     return Case(mask.seqlen_q, mask.seqlen_k, 4, 2, 64, 64, "bf16", backward=False, **more)
-
-
-def check(label: str, mask: Mask, **more: Any) -> None:
-    assert set(checked(label, mask, case_of(mask, **more)).errors) == {"out", "lse"}
 
 
 # ---- Helion: loops over tiles, whose sizes need not divide the lengths
@@ -85,12 +82,6 @@ def helion(monkeypatch: pytest.MonkeyPatch) -> None:
     library.kernel, library.Config = kernel, dict
 
 
-@pytest.mark.usefixtures("helion")
-@pytest.mark.parametrize("mask", MASKS, ids=NAMES)
-def test_helion(mask: Mask) -> None:
-    check("helion", mask, scale=0.3)
-
-
 # ---- TileLang: a compiled program gets its tables, and returns the tensors at `out_idx`
 
 
@@ -130,20 +121,18 @@ def _cells(program: Any, *names: str) -> Iterator[Any]:
     return (known[name] for name in names)
 
 
-@pytest.mark.usefixtures("tilelang")
+@pytest.mark.parametrize("label", ["helion", "tilelang"])
 @pytest.mark.parametrize("mask", MASKS, ids=NAMES)
-def test_tilelang(mask: Mask) -> None:
-    check("tilelang", mask, scale=0.3)
+def test_right_on_every_mask(mask: Mask, label: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(label)
+    assert set(checked(label, mask, case_of(mask, scale=0.3)).errors) == {"out", "lse"}
 
 
 @pytest.mark.parametrize("label", ["helion", "tilelang"])
 def test_both_are_forwards_of_band_masks(label: str) -> None:
-    kernel = registry.get(label)
-    blocks = masks.build("uniform_block", 256, b=64)
-    assert registry.supports(kernel, blocks, Case(256, 256, 4, 2, 64, 64, backward=False)) == No(
-        "takes masks made of bands, not block patterns"
-    )
-    assert registry.supports(kernel, masks.causal(256), Case(256, 256, 4, 2, 64, 64)) == No("has no backward")
+    kernel, causal, blocks = registry.get(label), masks.causal(256), masks.uniform_block(256)
+    assert registry.supports(kernel, blocks, case_of(blocks)) == No("takes masks made of bands, not block patterns")
+    assert registry.supports(kernel, causal, replace(case_of(causal), backward=True)) == No("has no backward")
 
 
 # ---- FlexAttention with FLASH: whole blocks of 128, and torch 2.13

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from forms import pairs_of_columns, pairs_of_slices
 from kernels.stand_ins import attention, checked, gradients, stand_in
 from longca import masks
 from longca.kernels import registry, shared
@@ -34,26 +35,16 @@ def assert_right(label: str, mask: AnyMask, case: Case) -> None:
 
 
 def flex_flash_attn_func(q: Any, k: Any, v: Any, q_ranges: Any, k_ranges: Any, types: Any, **options: Any) -> tuple[torch.Tensor, Any]:
-    """The union of slices; type 1 is aligned at the last query and key, 2 at the first ones, 3 at both."""
-    visible = torch.zeros(len(q), len(k), dtype=torch.bool)
-    for (q0, q1), (k0, k1), kind in zip(q_ranges.tolist(), k_ranges.tolist(), types.tolist(), strict=True):
-        row, key = torch.arange(q0, q1)[:, None], torch.arange(k0, k1)[None]
-        seen = torch.ones(q1 - q0, k1 - k0, dtype=torch.bool)
-        if kind in (1, 3):
-            seen &= key - k1 <= row - q1
-        if kind in (2, 3):
-            seen &= key - k0 >= row - q0
-        assert not (visible[q0:q1, k0:k1] & seen).any(), "a pair that is in two slices counts twice"
-        visible[q0:q1, k0:k1] |= seen
+    seen = torch.from_numpy(pairs_of_slices(q_ranges.tolist(), k_ranges.tolist(), types.tolist(), len(q), len(k)))
+    assert seen.max() <= 1, "a pair that is in two slices counts twice"
     assert set(options) == {"softmax_scale", "deterministic", "disable_fwd_atomic_reduction"}
-    out, lse = attention(q, k, v, visible, options["softmax_scale"], FLASH)
+    out, lse = attention(q, k, v, seen > 0, options["softmax_scale"], FLASH)
     return out, SimpleNamespace(lse=lse.t().contiguous())
 
 
-@pytest.mark.parametrize(("name", "length"), MASKS)
-def test_ffa_on_every_mask(name: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ffa(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "magi_attention.api", flex_flash_attn_func=flex_flash_attn_func)
-    assert_right("ffa", masks.build(name, length, seed=3), case_of(length))
 
 
 @pytest.mark.parametrize(
@@ -156,22 +147,17 @@ def test_fa2_sparse_gives_every_query_head_a_pattern(
 
 
 def visible_of(rows: torch.Tensor, causal: bool, lengths: tuple[int, int], block_mask: torch.Tensor | None = None) -> torch.Tensor:
-    """[mask heads, L, L] of indices [1, heads, keys, 1|2|4], by FlashMask's documentation."""
+    """[mask heads, L, L] of indices [1, heads, keys, 1|2|4]."""
     assert rows.dtype == torch.int32
-    row = torch.arange(lengths[0])[:, None]
-    ends = rows[0].permute(2, 0, 1)[:, :, None]  # [n, heads, 1, keys]
-    if causal:
-        hidden = (row >= ends[0]) if len(ends) == 1 else (row >= ends[0]) & (row < ends[1])
-        hidden = hidden | (torch.arange(lengths[1]) > row)
-    elif len(ends) == 2:
-        hidden = (row >= ends[0]) | (row < ends[1])
-    else:
-        hidden = ((row >= ends[0]) & (row < ends[1])) | ((row >= ends[2]) & (row < ends[3]))
+    seen = torch.stack([torch.from_numpy(pairs_of_columns(columns, causal, lengths[0])) for columns in rows[0].numpy()])
     if block_mask is None:
-        return ~hidden
+        return seen
     assert block_mask.dtype == torch.int32
     assert block_mask.shape == (1, rows.shape[1], *(-(-length // 128) for length in lengths))
-    return ~hidden & block_mask[0].bool().repeat_interleave(128, 1).repeat_interleave(128, 2)[:, : lengths[0], : lengths[1]]
+    return seen & block_mask[0].bool().repeat_interleave(128, 1).repeat_interleave(128, 2)[:, : lengths[0], : lengths[1]]
+
+
+GIVEN = ("startend_row_indices", "block_mask", "is_causal", "softmax_scale")
 
 
 class Operators:
@@ -182,29 +168,16 @@ class Operators:
         pairs = visible_of(rows, causal, (q.shape[1], k.shape[1]), block_mask)
         return pairs.repeat_interleave(q.shape[2] // len(pairs), 0)
 
-    def fwd(
-        self,
-        *,
-        q: Any,
-        k: Any,
-        v: Any,
-        startend_row_indices: Any,
-        block_mask: Any,
-        softmax_scale: float,
-        is_causal: bool,
-        window_size_left: int,
-        window_size_right: int,
-        softcap: float,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        assert (window_size_left, window_size_right, softcap) == (-1, -1, 0.0)
-        out, lse = attention(q[0], k[0], v[0], self.visible(q, k, startend_row_indices, block_mask, is_causal), softmax_scale, FLASH)
+    def fwd(self, *, q: Any, k: Any, v: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, blocks, causal, scale = (options.pop(name) for name in GIVEN)
+        assert options == {"window_size_left": -1, "window_size_right": -1, "softcap": 0.0}
+        out, lse = attention(q[0], k[0], v[0], self.visible(q, k, rows, blocks, causal), scale, FLASH)
         return out[None], lse[None]
 
     def bwd(self, *, dout: Any, q: Any, k: Any, v: Any, out: Any, softmax_lse: Any, **options: Any) -> list[torch.Tensor]:
         unused = ("dq", "dk", "dv", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "max_seqlen_q", "max_seqlen_k")
         assert all(options.pop(name) is None for name in unused)
-        rows, blocks, causal = (options.pop(name) for name in ("startend_row_indices", "block_mask", "is_causal"))
-        scale = options.pop("softmax_scale")
+        rows, blocks, causal, scale = (options.pop(name) for name in GIVEN)
         assert options == {"window_size_left": -1, "window_size_right": -1, "softcap": 0.0, "deterministic": False, "sm_margin": 0}
         visible = self.visible(q, k, rows, blocks, causal)
         return [grad[None] for grad in gradients(dout[0], q[0], k[0], v[0], out[0], softmax_lse[0], visible, scale)]
@@ -214,19 +187,6 @@ class Operators:
 def flashmask_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "flashmask")
     monkeypatch.setattr(torch.ops, "flashmask", Operators(), raising=False)
-
-
-def takes_columns(mask: masks.Mask) -> bool:
-    return bool(registry.supports(registry.get("flashmask:torch"), mask, case_of(mask.seqlen_q)))
-
-
-@pytest.mark.usefixtures("flashmask_operators")
-@pytest.mark.parametrize(("name", "length"), MASKS)
-def test_flashmask_of_torch_on_every_mask_that_it_takes(name: str, length: int) -> None:
-    mask = masks.build(name, length, seed=3)
-    if takes_columns(mask):
-        assert_right("flashmask:torch", mask, case_of(length))
-        assert_right("flashmask:torch", mask, case_of(length, scale=0.3, backward=False))
 
 
 @pytest.mark.usefixtures("flashmask_operators")
@@ -288,12 +248,23 @@ def paddle(monkeypatch: pytest.MonkeyPatch) -> None:
     library.nn = SimpleNamespace(functional=SimpleNamespace(flashmask_attention=paddle_attention))
 
 
-@pytest.mark.usefixtures("paddle")
+@pytest.mark.parametrize(
+    ("label", "library", "cases"),
+    [
+        ("ffa", "ffa", [{}]),
+        ("flashmask:torch", "flashmask_operators", [{}, {"scale": 0.3, "backward": False}]),
+        ("flashmask:paddle", "paddle", [{"scale": 64**-0.5}]),  # the default, as rings write it
+    ],
+)
 @pytest.mark.parametrize(("name", "length"), MASKS)
-def test_flashmask_of_paddle_on_every_mask_that_it_takes(name: str, length: int) -> None:
+def test_every_mask_that_they_take(
+    label: str, library: str, cases: list[dict[str, Any]], name: str, length: int, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(library)
     mask = masks.build(name, length, seed=3)
-    if takes_columns(mask):
-        assert_right("flashmask:paddle", mask, case_of(length, scale=64**-0.5))  # the default, as rings write it
+    for more in cases:
+        if registry.supports(registry.get(label), mask, case_of(length, **more)):
+            assert_right(label, mask, case_of(length, **more))
 
 
 def test_flashmask_of_paddle_refuses_other_scales_and_block_patterns() -> None:

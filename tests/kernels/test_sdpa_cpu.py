@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.stand_ins import attention, checked, gradients
+from kernels.stand_ins import attention, checked, gradients, small_mask
 from longca import masks
 from longca.kernels import registry
 from longca.kernels.backends.sdpa import Sdpa
@@ -14,27 +14,28 @@ from longca.kernels.inputs import make
 from longca.masks import Mask
 
 SEQLEN = 77
-WINDOW = {"sliding_window": {"w": 9}, "sliding_window_causal": {"w": 9}, "block_causal_document": {"B": 8}}
 GAP = Mask.of(12, 12, [(3, 8, 0, 0, 4, 1)])  # rows 0 to 2 and 8 to 11 see nothing
 
 
 def build(name: str) -> Mask:
-    documents = (11, 30, 1, 35) if masks.PATTERNS[name].has_documents else None
-    return masks.PATTERNS[name](SEQLEN, seed=3, documents=documents, **WINDOW.get(name, {}))
+    return small_mask(name, (11, 30, 1, 35))
 
 
 def case_of(mask: Mask, dtype: str = "fp32", heads: tuple[int, int] = (4, 2), size: int = 16, **more: object) -> Case:
     return Case(mask.seqlen_q, mask.seqlen_k, *heads, size, 16, dtype, **more)  # type: ignore[arg-type]
 
 
+CUTS = [((20, 77), (0, 77)), ((0, 77), (10, 50)), ((60, 77), (0, 30)), ((0, 40), (30, 77))]
+MASKS = [*map(build, masks.names()), *(build("causal_document").rows([rows]).cols([keys]) for rows, keys in CUTS), GAP]
+
+
 @pytest.mark.parametrize("variant", ["flash", "math"])
-@pytest.mark.parametrize("name", masks.names())
-def test_every_mask(name: str, variant: str) -> None:
-    mask = build(name)
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.name)
+def test_every_mask_and_cuts_of_other_lengths_with_rows_that_see_nothing(mask: Mask, variant: str) -> None:
     checked(f"sdpa:{variant}", mask, case_of(mask))
     answer = Sdpa(variant).supports(mask, case_of(mask))
     assert isinstance(answer, Yes)
-    assert (answer.how == "native") == (name in ("full", "causal"))
+    assert (answer.how == "native") == (mask.name in ("full", "causal"))
 
 
 @pytest.mark.parametrize("variant", ["flash", "math"])
@@ -48,15 +49,6 @@ def test_dtypes_and_grouped_heads(heads: tuple[int, int], dtype: str, variant: s
 def test_another_head_size_for_v() -> None:
     checked("sdpa:math", build("causal"), case_of(build("causal"), size=24))
     assert not Sdpa("flash").supports(build("causal"), case_of(build("causal"), size=24))
-
-
-CUTS = [((20, 77), (0, 77)), ((0, 77), (10, 50)), ((60, 77), (0, 30)), ((0, 40), (30, 77))]
-
-
-@pytest.mark.parametrize("variant", ["flash", "math"])
-@pytest.mark.parametrize("mask", [*(build("causal_document").rows([rows]).cols([keys]) for rows, keys in CUTS), GAP])
-def test_cuts_have_other_lengths_and_rows_that_see_nothing(mask: Mask, variant: str) -> None:
-    checked(f"sdpa:{variant}", mask, case_of(mask))
 
 
 def test_backward_from_the_merged_result_of_two_halves() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import longca
+from kernels.stand_ins import assert_same, attention, leaves
 from longca import masks
 from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
@@ -23,16 +24,9 @@ CASES = [(0.0, True), (1.5, False), (1.5, True)]
 
 
 def textbook(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, softcap: float, sink: torch.Tensor | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask, softcap: float, sinks: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A sink is a column of its own in the softmax, without a value."""
-    group = q.shape[1] // k.shape[1]
-    scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(group, 1)) / q.shape[2] ** 0.5
-    scores = softcap * torch.tanh(scores / softcap) if softcap else scores
-    scores = scores.masked_fill(~visible, float("-inf"))
-    columns = scores if sink is None else torch.cat([scores, sink[:, None, None].expand(-1, len(q), 1)], 2)
-    p = columns.softmax(2).nan_to_num(0.0)[:, :, : len(k)]
-    return torch.einsum("hij,jhd->ihd", p, v.repeat_interleave(group, 1)), columns.logsumexp(2)
+    return attention(q, k, v, torch.from_numpy(mask.dense()), q.shape[2] ** -0.5, softcap=softcap, sinks=sinks)
 
 
 @pytest.mark.parametrize("kernel", ["torch:plain", "torch:chunked", "sdpa:flash"])
@@ -41,17 +35,16 @@ def textbook(
 def test_value_lse_and_gradients(mask: Mask, softcap: float, with_sinks: bool, kernel: str) -> None:
     made = make(Case(96, 96, 4, 2, 16, 16, "fp64", sinks=with_sinks))
     given = [*made[:3], *([] if made.sinks is None else [made.sinks])]
-    ours, theirs = ([x.clone().requires_grad_() for x in given] for _ in range(2))
+    ours, theirs = leaves(*given), leaves(*given)
     options: dict[str, Any] = {"softcap": softcap, "kernel": kernel, "sinks": ours[3] if with_sinks else None}
     if softcap and kernel == "sdpa:flash":
         with pytest.raises(Refused, match=r"sdpa:flash cannot cap scores \(softcap\)"):
             longca.attention(*ours[:3], mask, **options)
         return
     out, lse = longca.attention(*ours[:3], mask, return_lse=True, **options)
-    right, right_lse = textbook(*theirs[:3], torch.from_numpy(mask.dense()), softcap, theirs[3] if with_sinks else None)
+    right, right_lse = textbook(*theirs[:3], mask, softcap, theirs[3] if with_sinks else None)
     torch.testing.assert_close((out, lse), (right, right_lse.to(lse.dtype)), rtol=1e-6, atol=1e-8)
-    gradients = (torch.autograd.grad(x, leaves, made.dout) for x, leaves in ((out, ours), (right, theirs)))
-    for mine, other in zip(*gradients, strict=True):
+    for mine, other in zip(torch.autograd.grad(out, ours, made.dout), torch.autograd.grad(right, theirs, made.dout), strict=True):
         torch.testing.assert_close(mine, other.nan_to_num(0.0), rtol=1e-6, atol=1e-8)
 
 
@@ -122,7 +115,7 @@ def test_functions_get_what_they_declare() -> None:
     @longca.kernel
     def knows_both(q: Any, k: Any, v: Any, mask: Any, scale: float, softcap: float = 0.0, sinks: Any = None) -> torch.Tensor:
         seen.update(softcap=softcap, sinks=sinks)
-        return textbook(q, k, v, torch.from_numpy(mask.dense()), softcap, sinks)[0]
+        return textbook(q, k, v, mask, softcap, sinks)[0]
 
     made, mask = make(Case(40, 40, 4, 2, 16, 16, "fp64", sinks=True)), masks.causal(40)
     for option, words in ({"softcap": 2.0}, "cannot cap scores"), ({"sinks": made.sinks}, "cannot do attention sinks"):
@@ -133,9 +126,7 @@ def test_functions_get_what_they_declare() -> None:
     out = longca.attention(q, made.k, made.v, mask, kernel=knows_both, softcap=2.0, sinks=logits)
     assert seen["softcap"] == 2.0
     right = longca.attention(q, made.k, made.v, mask, kernel="torch", softcap=2.0, sinks=logits)
-    torch.testing.assert_close(out, right)
-    for mine, other in zip(*(torch.autograd.grad(x, (q, logits), made.dout) for x in (out, right)), strict=True):
-        torch.testing.assert_close(mine, other)
+    assert_same((out, q, logits), (right, q, logits), made.dout)
     longca.attention(q, made.k, made.v, mask, kernel=knows_both)
     assert seen == {"softcap": 0.0, "sinks": None}
 

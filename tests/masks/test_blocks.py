@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 from itertools import product
-from random import Random
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from longca import masks
 from longca.errors import BadInput
 from longca.masks import BlockMask, Mask, random_blocks
-from longca.masks.random_blocks import block_scores, variable_edges
+from longca.masks.random_blocks import block_scores
 from strategies import indices, ranges_in
 
 Dense = NDArray[np.bool_]
@@ -94,11 +93,10 @@ def test_each_head_is_a_mask_and_tiles_follow_one_another(drawn: tuple[BlockMask
         np.testing.assert_array_equal(single.dense(), dense[head])
         own_tiles = single.tiles(rows_per_tile, keys_per_tile)
         for lists, own, count in ((by_row, own_tiles.by_row(), row_tiles), (by_col, own_tiles.by_col(), key_tiles)):
-            for t in range(count):
-                start, end = lists.full_ptr[head * count + t], lists.full_ptr[head * count + t + 1]
-                assert lists.full_idx[start:end].tolist() == own.full_idx[own.full_ptr[t] : own.full_ptr[t + 1]].tolist()
-                start, end = lists.partial_ptr[head * count + t], lists.partial_ptr[head * count + t + 1]
-                assert lists.partial_idx[start:end].tolist() == own.partial_idx[own.partial_ptr[t] : own.partial_ptr[t + 1]].tolist()
+            for ptr, index, own_ptr, own_index in ((*lists[:2], *own[:2]), (*lists[2:], *own[2:])):
+                of_head = ptr[head * count : (head + 1) * count + 1]
+                assert (of_head - of_head[0]).tolist() == own_ptr.tolist()
+                assert index[of_head[0] : of_head[-1]].tolist() == own_index.tolist()
 
 
 @given(st.integers(1, 500), st.integers(1, 64), st.floats(0.01, 1), st.integers(1, 3), st.integers(0, 99))
@@ -114,14 +112,6 @@ def test_uniform_blocks_keep_the_best_of_every_row(seqlen: int, b: int, ratio: f
         best = sorted(range(columns), key=lambda column: -scores[column])[:count]
         assert sorted(best) == np.flatnonzero(mask.kept[head, row]).tolist()
     assert (mask.name, mask.seed, mask.params) == ("uniform_block", seed, {"b": b, "ratio": ratio, "heads": heads})
-
-
-@given(st.integers(1, 20_000), st.sampled_from([128, 256, 512, 1024]), st.integers(0, 99))
-def test_variable_blocks_have_random_sizes_and_a_least_one(seqlen: int, avg: int, seed: int) -> None:
-    edges = variable_edges(seqlen, avg, 128, Random(seed))
-    assert (edges[0], edges[-1]) == (0, seqlen)
-    assert len(edges) - 1 == max(1, seqlen // avg)
-    assert np.diff(edges).min() >= min(128, seqlen)
 
 
 @given(st.integers(1, 5000), st.integers(1, 300), st.integers(1, 100))
@@ -141,7 +131,9 @@ def test_the_least_size_holds_or_is_refused(seqlen: int, avg: int, least: int, s
             masks.variable_block(seqlen, avg=avg, least=least, seed=seed)
         return
     mask = masks.variable_block(seqlen, avg=avg, least=least, seed=seed)
-    assert min(np.diff(mask.row_edges).min(), np.diff(mask.col_edges).min()) >= min(least, seqlen)
+    for edges in (mask.row_edges, mask.col_edges):
+        assert (edges[0], edges[-1], len(edges) - 1) == (0, seqlen, max(1, seqlen // avg))
+        assert np.diff(edges).min() >= min(least, seqlen)
     assert mask.params["least"] == least
 
 

@@ -55,8 +55,7 @@ def test_block_masks_have_a_picture_per_head() -> None:
     assert max(map(len, lines[:-1])) <= 78
     pictures = [lines[place + 1 : place + 21] for place, line in enumerate(lines) if line.startswith("head")]
     half = len(pictures[0][0]) // 2
-    heads = [[line[:half].strip() for line in pictures[0]], [line[half:].strip() for line in pictures[0]], pictures[1]]
-    assert len({tuple(head) for head in heads}) == 3
+    assert [line[:half].strip() for line in pictures[0]] != [line[half:].strip() for line in pictures[0]]
     alone = draw.terminal_picture(masks.uniform_block(1024, heads=3, ratio=0.1).take_heads([2]), width=36).splitlines()[:-1]
     assert pictures[1] == alone
 

@@ -1,4 +1,4 @@
-"""What kernels get shows the same pairs as the mask, or is refused with the reason. Each form is decoded here by its own definition."""
+"""What kernels get shows the same pairs as the mask, or is refused with the reason."""
 
 from contextlib import suppress
 from itertools import combinations_with_replacement, product
@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forms import pairs_of_columns, pairs_of_slices, pairs_of_varlen
 from longca import masks
 from longca.errors import Refused
-from longca.masks import ColumnIntervals, Mask, Varlen
+from longca.masks import Mask, Varlen
 from longca.masks.tiles import TileLists
-from strategies import PAPER, REGULAR, Dense, patterns, random_masks, runs_of
+from strategies import REGULAR, Dense, patterns, random_masks, runs_of
 
 MASKS = random_masks()
+DOCUMENTS = [5, 9, 3]
 Drawn = tuple[Mask, Dense]
 
 
@@ -34,13 +36,7 @@ def test_row_intervals(drawn: Drawn) -> None:
 @given(MASKS)
 def test_slices(drawn: Drawn) -> None:
     mask, dense = drawn
-    seen = np.zeros(dense.shape, int)
-    for (q0, q1), (k0, k1), kind in zip(*(field.tolist() for field in mask.slices()), strict=True):
-        causal, inverse = kind in (1, 3), kind in (2, 3)
-        for i in range(q0, q1):
-            # causal is aligned at the last query and key, inverse causal at the first
-            seen[i, k0 + (i - q0 if inverse else 0) : k1 - (q1 - 1 - i if causal else 0)] += 1
-    np.testing.assert_array_equal(seen, dense)
+    np.testing.assert_array_equal(pairs_of_slices(*mask.slices(), *dense.shape), dense)
 
 
 def tile_lists(dense: Dense, rows_per_tile: int, keys_per_tile: int) -> TileLists:
@@ -67,22 +63,6 @@ def test_tiles(drawn: Drawn, rows_per_tile: int, keys_per_tile: int) -> None:
     assert tiles.grid == (len(by_row.full_ptr) - 1, len(by_col.full_ptr) - 1)
 
 
-def from_columns(columns: ColumnIntervals, length: int) -> Dense:
-    """Visible pairs by FlashMask's definition: per key, hidden rows below and above the diagonal."""
-    hidden = np.zeros((length, length), bool)
-    for j, bounds in enumerate(columns.rows.tolist()):
-        if columns.causal:
-            hidden[:j, j] = True
-            hidden[bounds[0] : bounds[1] if len(bounds) == 2 else length, j] = True
-        elif len(bounds) == 2:
-            hidden[bounds[0] :, j] = True
-            hidden[: bounds[1], j] = True
-        else:
-            hidden[bounds[0] : bounds[1], j] = True
-            hidden[bounds[2] : bounds[3], j] = True
-    return ~hidden
-
-
 @given(MASKS)
 def test_column_intervals_equal_the_mask_or_have_a_reason_to_refuse(drawn: Drawn) -> None:
     mask, dense = drawn
@@ -98,50 +78,29 @@ def test_column_intervals_equal_the_mask_or_have_a_reason_to_refuse(drawn: Drawn
         assert columns.rows.dtype == np.int32
         assert columns.rows.shape[0] == mask.seqlen_k
         assert columns.rows.shape[1] in ((1, 2) if columns.causal else (2, 4))
-        np.testing.assert_array_equal(from_columns(columns, mask.seqlen_k), dense)
+        np.testing.assert_array_equal(pairs_of_columns(columns.rows, columns.causal, mask.seqlen_q), dense)
 
 
-@given(patterns(PAPER))
-def test_column_intervals_hold_the_masks_of_the_paper(drawn: Drawn) -> None:
-    mask, _ = drawn
-    mask.column_intervals()
-
-
-def test_patterns_take_flashmasks_short_forms() -> None:
-    documents = [5, 9, 3]
-    forms = {
-        "full": (False, 2),
-        "causal": (True, 1),
-        "sliding_window": (False, 2),
-        "sliding_window_causal": (True, 1),
-        "full_document": (False, 2),
-        "causal_document": (True, 1),
-        "share_question": (True, 1),
-        "causal_blockwise": (True, 2),
-        "prefix_lm_causal": (False, 2),
-        "prefix_lm_document": (False, 2),
-        "global_sliding_window": (False, 4),
-        "block_causal_document": (False, 2),
-    }
-    params = {"sliding_window": {"w": 4}, "sliding_window_causal": {"w": 4}, "global_sliding_window": {"g": 3, "w": 2}}
-    params |= {"block_causal_document": {"B": 2}, "prefix_lm_causal": {"p": 6}, "prefix_lm_document": {"p": 4}}
-    for name, form in forms.items():
-        has_documents = name.endswith(("document", "question", "blockwise"))
-        mask = masks.build(name, 17, documents=documents if has_documents else None, **params.get(name, {}))
-        columns = mask.column_intervals()  # type: ignore[union-attr]
-        assert (name, columns.causal, columns.rows.shape[1]) == (name, *form)
-
-
-def from_varlen(varlen: Varlen, rows: int, keys: int) -> Dense:
-    """Visible pairs by FlashAttention's definition of documents and window."""
-    dense = np.zeros((rows, keys), bool)
-    for q0, q1, k0, k1 in zip(varlen.cu_q[:-1], varlen.cu_q[1:], varlen.cu_k[:-1], varlen.cu_k[1:], strict=True):
-        for i, j in product(range(q1 - q0), range(k1 - k0)):
-            diagonal = i + (k1 - k0) - (q1 - q0)
-            left = varlen.left < 0 or j >= diagonal - varlen.left
-            right = varlen.right < 0 or j <= diagonal + varlen.right
-            dense[q0 + i, k0 + j] = left and right
-    return dense
+@pytest.mark.parametrize(
+    ("name", "params", "form"),
+    [
+        ("full", {}, (False, 2)),
+        ("causal", {}, (True, 1)),
+        ("sliding_window", {"w": 4}, (False, 2)),
+        ("sliding_window_causal", {"w": 4}, (True, 1)),
+        ("full_document", {}, (False, 2)),
+        ("causal_document", {}, (True, 1)),
+        ("share_question", {}, (True, 1)),
+        ("causal_blockwise", {}, (True, 2)),
+        ("prefix_lm_causal", {"p": 6}, (False, 2)),
+        ("prefix_lm_document", {"p": 4}, (False, 2)),
+        ("global_sliding_window", {"g": 3, "w": 2}, (False, 4)),
+        ("block_causal_document", {"B": 2}, (False, 2)),
+    ],
+)
+def test_masks_of_the_paper_take_flashmasks_short_forms(name: str, params: dict[str, int], form: tuple[bool, int]) -> None:
+    columns = masks.PATTERNS[name](17, documents=DOCUMENTS if masks.PATTERNS[name].has_documents else None, **params).column_intervals()
+    assert (columns.causal, columns.rows.shape[1]) == form
 
 
 def assert_varlen(mask: Mask, dense: Dense) -> None:
@@ -150,7 +109,7 @@ def assert_varlen(mask: Mask, dense: Dense) -> None:
     assert (varlen.cu_q[0], varlen.cu_q[-1], varlen.cu_k[0], varlen.cu_k[-1]) == (0, mask.seqlen_q, 0, mask.seqlen_k)
     assert (np.diff(varlen.cu_q) >= 0).all()
     assert (np.diff(varlen.cu_k) >= 0).all()
-    np.testing.assert_array_equal(from_varlen(varlen, *dense.shape), dense)
+    np.testing.assert_array_equal(pairs_of_varlen(*varlen), dense)
 
 
 @given(patterns(REGULAR))
@@ -158,20 +117,21 @@ def test_the_regular_masks_are_documents_with_a_window(drawn: Drawn) -> None:
     assert_varlen(*drawn)
 
 
-def test_regular_masks_read_as_a_user_would_write_them() -> None:
-    documents = [5, 9, 3]
-    cases = {
-        masks.full(17): ([0, 17], -1, -1),
-        masks.causal(17): ([0, 17], -1, 0),
-        masks.sliding_window(17, w=4): ([0, 17], 4, 4),
-        masks.sliding_window_causal(17, w=4): ([0, 17], 4, 0),
-        masks.full_document(17, documents=documents): ([0, 5, 14, 17], -1, -1),
-        masks.causal_document(17, documents=documents): ([0, 5, 14, 17], -1, 0),
-    }
-    for mask, (cu, left, right) in cases.items():
-        varlen = mask.varlen()
-        assert (varlen.cu_q.tolist(), varlen.cu_k.tolist(), varlen.left, varlen.right) == (cu, cu, left, right)
-        assert varlen.causal == ("causal" in mask.name and "sliding" not in mask.name)
+@pytest.mark.parametrize(
+    ("mask", "cu", "left", "right"),
+    [
+        (masks.full(17), [0, 17], -1, -1),
+        (masks.causal(17), [0, 17], -1, 0),
+        (masks.sliding_window(17, w=4), [0, 17], 4, 4),
+        (masks.sliding_window_causal(17, w=4), [0, 17], 4, 0),
+        (masks.full_document(17, documents=DOCUMENTS), [0, 5, 14, 17], -1, -1),
+        (masks.causal_document(17, documents=DOCUMENTS), [0, 5, 14, 17], -1, 0),
+    ],
+)
+def test_regular_masks_read_as_a_user_would_write_them(mask: Mask, cu: list[int], left: int, right: int) -> None:
+    varlen = mask.varlen()
+    assert (varlen.cu_q.tolist(), varlen.cu_k.tolist(), varlen.left, varlen.right) == (cu, cu, left, right)
+    assert varlen.causal == ("causal" in mask.name and "sliding" not in mask.name)
 
 
 @given(MASKS)
@@ -195,11 +155,11 @@ def every_varlen(rows: int, keys: int) -> dict[bytes, Varlen]:
     for parts in (1, 2, 3):
         for cu_q, cu_k, left, right in product(cuts(rows, parts), cuts(keys, parts), range(-1, keys), range(-1, keys)):
             varlen = Varlen(np.array(cu_q, np.int32), np.array(cu_k, np.int32), left, right)
-            found[from_varlen(varlen, rows, keys).tobytes()] = varlen
+            found[pairs_of_varlen(*varlen).tobytes()] = varlen
     return found
 
 
-@pytest.mark.parametrize(("rows", "keys"), [(1, 1), (2, 3), (3, 2), (3, 3), (4, 3), (3, 4)])
+@pytest.mark.parametrize(("rows", "keys"), [(1, 1), (2, 3), (3, 2), (3, 3)])
 def test_varlen_refuses_nothing_that_documents_with_a_window_can_make(rows: int, keys: int) -> None:
     for pairs, varlen in every_varlen(rows, keys).items():
         dense = np.frombuffer(pairs, bool).reshape(rows, keys)

@@ -75,13 +75,14 @@ def test_equal_scores_take_the_first_blocks_and_heads_may_choose_together(source
         select(source, means, edges, edges, 4, 3)
 
 
+def means_of(rows: Ints, keys: Ints) -> Means:
+    rng = np.random.default_rng(0)
+    return Means(*(np.rint(rng.normal(size=(heads, len(edges) - 1, SIZE)) / QUANTUM) for heads, edges in ((4, rows), (2, keys))))
+
+
 @pytest.mark.parametrize(("params", "size", "kept"), [({}, 128, 16), ({"b": 64}, 64, 16), ({"top": 3}, 128, 3), ({"top": 0}, 128, 15)])
 def test_msa_keeps_sixteen_blocks_of_128_unless_told_otherwise(params: dict[str, int], size: int, kept: int) -> None:
-    def means(rows: Ints, keys: Ints) -> Means:
-        rng = np.random.default_rng(0)
-        return Means(*(np.rint(rng.normal(size=(heads, len(edges) - 1, SIZE)) / QUANTUM) for heads, edges in ((4, rows), (2, keys))))
-
-    mask = masks.uniform_block.selected(30 * 128, "msa", means, heads=2, **params)
+    mask = masks.uniform_block.selected(30 * 128, "msa", means_of, heads=2, **params)
     count = np.minimum(np.arange(30 * 128 // size) + 1, kept)
     assert np.diff(mask.row_edges).tolist() == [size] * len(count)
     assert (mask.kept.sum(2) == count).all()
@@ -104,15 +105,11 @@ def test_together_means_the_sum_over_heads() -> None:
 
 
 def test_a_selected_pattern_is_causal_and_every_token_sees_itself() -> None:
-    def means(rows: Ints, keys: Ints) -> Means:
-        rng = np.random.default_rng(0)
-        return Means(*(np.rint(rng.normal(size=(heads, len(edges) - 1, SIZE)) / QUANTUM) for heads, edges in ((4, rows), (2, keys))))
-
     for pattern, params in ((masks.uniform_block, {"b": 16}), (masks.variable_block, {"avg": 30, "least": 5})):
-        mask = pattern.selected(200, "nsa", means, seed=3, ratio=0.2, heads=2, **params)
+        mask = pattern.selected(200, "nsa", means_of, seed=3, ratio=0.2, heads=2, **params)
         dense = mask.dense()
         assert not (dense & ~masks.causal(200).dense()).any()
         assert all(np.diagonal(head).all() for head in dense)
         assert (mask.name, mask.source, mask.params["ratio"]) == (pattern.name, "nsa", 0.2)
         with pytest.raises(BadInput, match="did you mean 'moba'"):
-            pattern.selected(200, "mobe", means)
+            pattern.selected(200, "mobe", means_of)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from longca.errors import BadInput
 from longca.lengths.files import read_text
 from longca.masks.blocks import BlockMask
 from longca.masks.mask import Mask
-from longca.masks.pattern import Default, check_params, check_seed, check_seqlen, refuse_documents
+from longca.masks.pattern import Default, check_params, check_seed, check_seqlen, without_documents
 from longca.text import format_size
 
 SUFFIX = ".json"
@@ -55,18 +55,8 @@ class MaskFile:
             sizes = f"{format_size(self.seqlen)} tokens, not of {format_size(seqlen)}"
             raise BadInput(f"the file {self.name} holds a mask of {sizes}; ask for that length.")
 
-    def __call__(
-        self,
-        seqlen: int,
-        *,
-        seed: int = 0,
-        documents: Sequence[int] | None = None,
-        distribution: Any = None,
-        packing: str | None = None,
-        **params: float,
-    ) -> Mask:
-        self.check(params)
-        refuse_documents(self.name, documents, distribution, packing)
+    def __call__(self, seqlen: int, *, seed: int = 0, **options: Any) -> Mask:
+        self.check(without_documents(self.name, options))
         self.refuse_length(check_seqlen(seqlen))
         about: dict[str, Any] = {"name": self.name, "seed": check_seed(seed), "documents": self.mask.documents}
         return Mask(self.seqlen, self.seqlen, self.mask.bands, **about)

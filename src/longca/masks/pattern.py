@@ -39,6 +39,7 @@ LONGEST = 1 << 61
 LARGEST_SEED = 1 << 62
 LARGEST = (1 << 63) - 1  # what a parameter may be: records hold 64-bit numbers
 
+DRAWING = ("documents", "distribution", "packing")  # options of masks with documents: their lengths, or how these are drawn
 Default = float | Callable[[Draw], int]
 Lengths = Callable[[int, int, Mapping[str, Any]], Sequence[int]]
 
@@ -168,6 +169,12 @@ def refuse_documents(mask: str, *given: object) -> None:
     """Refuse lengths, a distribution or a packing for a mask without documents: they would have no effect."""
     if any(item is not None for item in given):
         raise BadInput(f"{mask} has no documents, so it takes no lengths, no distribution and no packing.")
+
+
+def without_documents(mask: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters among the options of a mask without documents."""
+    refuse_documents(mask, *map(options.get, DRAWING))
+    return {name: value for name, value in options.items() if name not in DRAWING}
 
 
 def at_least(mask: str, name: str, value: float, least: int, most: int | None = None) -> None:

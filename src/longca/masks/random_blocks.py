@@ -6,7 +6,7 @@ Scores are a hash of (seed, head, row block, key block) in whole-number arithmet
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from longca.errors import BadInput, unknown
-from longca.lengths import Distribution
 from longca.masks.bands import Ints
 from longca.masks.blocks import BlockMask
-from longca.masks.pattern import at_least, check_params, check_seed, check_seqlen, refuse_documents
+from longca.masks.pattern import at_least, check_params, check_seed, check_seqlen, without_documents
 from longca.masks.patterns import causal
 from longca.masks.selection import RULES, Means, select
 
@@ -95,18 +94,8 @@ class BlockPattern:
     has_documents: bool = False
     own_lengths: None = None
 
-    def __call__(
-        self,
-        seqlen: int,
-        *,
-        seed: int = 0,
-        documents: Sequence[int] | None = None,
-        distribution: Distribution | str | None = None,
-        packing: str | None = None,
-        **params: float,
-    ) -> BlockMask:
-        refuse_documents(self.name, documents, distribution, packing)
-        rows, columns, count, known = self.frame(seqlen, seed, params)
+    def __call__(self, seqlen: int, *, seed: int = 0, **options: Any) -> BlockMask:
+        rows, columns, count, known = self.frame(seqlen, seed, without_documents(self.name, options))
         kept = top_blocks(seed, int(known["heads"]), len(rows) - 1, len(columns) - 1, count)
         return BlockMask(rows, columns, kept, name=self.name, params=known, seed=seed, source="random")
 
