@@ -16,7 +16,7 @@ from kernels.stand_ins import attention, checked, stand_in
 from longca import masks
 from longca.kernels import registry, shared
 from longca.kernels.backends.flex import _attention as flex
-from longca.kernels.base import Case, No
+from longca.kernels.base import Case, No, Yes
 from longca.masks import Mask
 
 S = 301
@@ -133,6 +133,21 @@ def test_both_are_forwards_of_band_masks(label: str) -> None:
     kernel, causal, blocks = registry.get(label), masks.causal(256), masks.uniform_block(256)
     assert registry.supports(kernel, blocks, case_of(blocks)) == No("takes masks made of bands, not block patterns")
     assert registry.supports(kernel, causal, replace(case_of(causal), backward=True)) == No("has no backward")
+
+
+@pytest.mark.parametrize(
+    ("torch_number", "number", "works"), [("2.11.0", "1.5.1", False), ("2.11.0", "1.5.0", True), ("2.13.0", "1.5.1", True)]
+)
+def test_helion_names_the_version_that_an_older_torch_takes(
+    torch_number: str, number: str, works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "version", {"torch": torch_number, "helion": number}.__getitem__)
+    answer = registry.get("helion").present()
+    assert answer == (
+        Yes()
+        if works
+        else No("needs torch 2.13 or newer from its version 1.5.1 on, and torch 2.11.0 is installed; pip install helion==1.5.0")
+    )
 
 
 # ---- FlexAttention with FLASH: whole blocks of 128, and torch 2.13
