@@ -361,6 +361,7 @@ FURTHER = {
     "mean_of_v": Bug("end_forward", mean_of_v, "mean of V", masks.Mask.of(200, 200, [(0, 150, 0, 0, 1, 1)]), "bf16"),
     "v_of_other_heads": Bug("p_times_v", lambda self, p, v: p @ of_other_kv_heads(self, v), "KV head h % Hkv", heads="8:4"),
     "dv_by_the_maximum": Bug("backward", dv_by_the_maximum, "lse in the backward"),
+    "ds_with_a_negative_scale": Bug("dscores", NAMED["ds_in_bf16"].replaced, "dS rounded to bf16", scale=-0.25),
     "kv_head_modulo_6": Bug("head_of", lambda self, heads: heads % self.case.heads_kv, "KV head h % Hkv", heads="6:2"),
 }  # fmt: skip
 

@@ -13,7 +13,6 @@ import longca
 from longca import masks
 from longca.bench.check.calls import call_of
 from longca.bench.check.check import KernelSubject
-from longca.bench.check.trials import _RingSubject, _Step
 from longca.bench.many_devices.rank_job import ProgramSubject
 from longca.kernels import inputs, registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
@@ -68,15 +67,6 @@ def test_a_kernel_is_called_as_in_training_and_inference(label: str, backward: b
     backwards = [("bwd", False)] if backward else []
     assert checked[1:] == backwards
     assert used[1:] == ([] if label == "sdpa:math" else backwards)  # torch runs that of autograd itself
-
-
-def test_a_step_of_a_ring_is_called_without_gradients() -> None:
-    modes = list[Mode]()
-    kernel, given = NotingKernel("torch:plain", modes), inputs.make(CASE, 0)
-    ring = _RingSubject([_Step(kernel, kernel.prepare(MASK, CASE), slice(0, 20))])
-    ring.forward(given)
-    ring.backward(given)
-    assert modes == [("fwd", False), ("bwd", False)]
 
 
 def test_the_program_of_a_rank_is_called_without_gradients() -> None:

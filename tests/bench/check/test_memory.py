@@ -173,41 +173,28 @@ class OneEach:
         return made
 
 
-def test_the_inputs_of_a_data_set_live_until_those_of_the_next_are_made() -> None:
+@pytest.mark.parametrize("room_for", [1, 2])
+def test_inputs_live_until_the_next_are_made_where_there_is_memory_for_both(room_for: int) -> None:
     """So that they lie at other addresses: a kernel that reads those of its first call is wrong, and is seen."""
     mask, case = shape()
     wanted, kernel = reference(mask, case), registry.get("torch:chunked")
     made: list[weakref.ref[torch.Tensor]] = []
-    alive: list[list[bool]] = []
+    alive: list[int] = []
+    compared: list[str] = []
 
     def inputs_of(data_set: str) -> Any:
-        alive.append([before() is not None for before in made])
-        inputs = data(case, wanted.sampled, data_set, 0)
-        made.append(weakref.ref(inputs.q))
-        return inputs
-
-    subject = checks.KernelSubject(kernel, kernel.prepare(mask, case), case)
-    checks.SubjectCheck(subject, case, inputs_of, lambda tensors, data_set, verdict: None).run()
-    assert alive == [[], [True]]
-    assert len(DATA_SETS) == 2
-
-
-def test_where_there_is_no_memory_for_the_inputs_of_both_data_sets_there_is_for_one() -> None:
-    mask, case = shape()
-    wanted, kernel = reference(mask, case), registry.get("torch:chunked")
-    made: list[weakref.ref[torch.Tensor]] = []
-
-    def inputs_of(data_set: str) -> Any:
-        if any(before() is not None for before in made):
+        before = sum(inputs() is not None for inputs in made)
+        if before == room_for:
             raise torch.OutOfMemoryError("CUDA out of memory")
+        alive.append(before)
         inputs = data(case, wanted.sampled, data_set, 0)
         made.append(weakref.ref(inputs.q))
         return inputs
 
     subject = checks.KernelSubject(kernel, kernel.prepare(mask, case), case)
-    compared = list[str]()
     checks.SubjectCheck(subject, case, inputs_of, lambda tensors, data_set, verdict: compared.append(data_set)).run()
     assert compared == [*DATA_SETS]
+    assert alive == [0, room_for - 1]
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from longca import masks
 from longca.bench.check import comparison
@@ -99,28 +98,6 @@ def test_the_expected_error_does_not_depend_on_the_heads_that_are_computed_toget
     for data_set, rounding in reference(mask, case).rounding.items():
         for name, alone in rounding.items():
             torch.testing.assert_close(together[data_set][name], alone, rtol=1e-2, atol=1e-6)
-
-
-class Largest(TorchDispatchMode):
-    """The most elements of one tensor that an operation returned."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
-            self.elements = max(self.elements, result.numel())
-        return result
-
-
-def test_few_rows_do_not_put_the_keys_of_all_heads_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    length, heads, size = 2048, 16, 32
-    case = Case(length, length, heads, heads, size, size, "bf16")
-    inputs = data(case, module.sample_rows(masks.causal(length)), "plain", 0)
-    monkeypatch.setitem(module.HEADS_PAIRS, "cpu", 2 * length * size)
-    with Largest() as largest:
-        reference_of_rows(masks.causal(length), case, inputs, np.arange(4))
-    assert 0 < largest.elements <= 2 * length * size
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])

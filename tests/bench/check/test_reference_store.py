@@ -31,9 +31,9 @@ def test_a_reference_is_computed_once_and_travels_unchanged(tmp_path: Path, monk
         second.get(mask, other, 0, tmp_path)
     second.get(mask, case, 1, tmp_path)
     assert len(made) == 4
-
-
-def test_a_large_reference_stays_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_store, "MADE_BY", "other code")
+    reference_store.ReferenceStore().get(mask, case, 0, tmp_path)
+    assert len(made) == 5
     monkeypatch.setattr(reference_store, "MOST_BYTES", 1000)
-    reference_store.ReferenceStore().get(masks.causal(64), Case(64, 64, 2, 1, 8, 8, "fp32"), 0, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    reference_store.ReferenceStore().get(mask, case, 2, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 5  # a large one stays where it was made

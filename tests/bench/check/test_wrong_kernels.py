@@ -211,16 +211,6 @@ def test_a_right_kernel_passes(name: str, dtype: str) -> None:
         assert max(shares(verdict)) < 0.8
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_the_forward_of_flex_passes(dtype: str) -> None:
-    mask, kernel = masks.causal(180), registry.get("flex")
-    case = Case(180, 180, 2, 1, 16, 16, dtype, backward=False)
-    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case).attention, case, reference(mask, case))
-    assert verdict.reason == ""
-    assert max(shares(verdict)) < 0.8
-
-
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
