@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,10 +12,8 @@ import longca
 from longca import masks
 from longca.bench.check.calls import call_of
 from longca.bench.check.check import KernelSubject
-from longca.bench.many_devices.rank_job import ProgramSubject
 from longca.kernels import inputs, registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
-from longca.parallel.comm.null import NullComm
 from longca.results.problem import Pass
 
 MASK, CASE = masks.causal(20), Case(20, 20, 2, 1, 8, 8, "fp32")
@@ -67,20 +64,3 @@ def test_a_kernel_is_called_as_in_training_and_inference(label: str, backward: b
     backwards = [("bwd", False)] if backward else []
     assert checked[1:] == backwards
     assert used[1:] == ([] if label == "sdpa:math" else backwards)  # torch runs that of autograd itself
-
-
-def test_the_program_of_a_rank_is_called_without_gradients() -> None:
-    modes = list[Mode]()
-
-    class Program:
-        def forward(self, q, k, v):
-            modes.append(("fwd", torch.is_grad_enabled()))
-            return q, SimpleNamespace(lse=None)
-
-        def backward(self, dout, kept):
-            modes.append(("bwd", torch.is_grad_enabled()))
-
-    subject, given = ProgramSubject(Program(), NullComm(0, 1, torch.device("cpu"))), inputs.make(CASE, 0)
-    subject.forward(given)
-    subject.backward(given)
-    assert modes == [("fwd", False), ("bwd", False)]

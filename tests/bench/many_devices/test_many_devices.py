@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.many_devices.conftest import records_of
+from bench.many_devices.conftest import QUICK, SMALL, records_of
 from longca import devices, masks
 from longca.bench.check import reference
 from longca.bench.many_devices.level import ManyDevices
@@ -20,21 +20,12 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.run.retry import outcomes
 from longca.cli import main
-from longca.errors import LongcaError
 from longca.kernels import inputs
 from longca.kernels.base import Case
 from longca.parallel import recording, registry
 from longca.processes.ranks import RankFailed
 from longca.results.problem import Pass
-from longca.results.reading import read
-from longca.results.record import LevelName, Record, Status
-
-SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
-QUICK = [*SHAPE, "--budget", "0.02"]
-
-
-def by_method(folder: Path) -> dict[str | None, Record]:
-    return {record.method: record for record in read(folder).records}
+from longca.results.record import Status
 
 
 @pytest.mark.slow
@@ -87,7 +78,7 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
     command = [sys.executable, "-m", "longca", "run", *asked, "--deadline", "8", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found = by_method(tmp_path)
+    found = {method: record for (method, _), record in records_of(tmp_path).items()}
     assert {method: record.status for method, record in found.items()} == {
         "dies": "error",
         "forgets": "wrong",
@@ -100,9 +91,6 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
     assert "rank 1 did not answer within 8 s" in found["hangs"].reason
     assert "waiting for Godot" in found["hangs"].reason
     assert all(record.timed is None and record.over_ranks is None for method, record in found.items() if method != "plain_ring")
-
-
-CP = suites.Suite(level=LevelName.CP, kernels=("torch:chunked",), nproc=2, masks=("causal",), seqlens=("64",), heads=("2:1",))
 
 
 class BrokenGroup:
@@ -128,36 +116,11 @@ def ranks_and_jobs(suite: suites.Suite, tmp_path: Path, device: str = "cpu", adm
 
 def test_where_a_backward_breaks_the_ranks_the_forward_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ranks, "_begin", lambda *_: BrokenGroup())
-    ranks, jobs = ranks_and_jobs(CP.changed(methods=("ring_p2p",), seqlens=(64, 65, 66, 67)), tmp_path)
+    ranks, jobs = ranks_and_jobs(SMALL.changed(methods=("ring_p2p",), seqlens=(64, 65, 66, 67), passes=(Pass.FWD, Pass.BWD)), tmp_path)
     reasons = [{pass_: outcome.reason for pass_, outcome in outcomes(job, ranks)} for job in jobs]
     assert all("forward alone" in reason[Pass.FWD] for reason in reasons)
     assert ["exit code 9" in reason[Pass.BWD] for reason in reasons] == [True] * 4
     assert ["not tried" in reason[Pass.BWD] for reason in reasons] == [False, False, False, True]
-
-
-def test_a_refusal_after_the_job_was_lost_is_a_refusal_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refused cell never asked the ranks for anything, so its forward is left to the job that goes on."""
-
-    class LostGroup(BrokenGroup):
-        def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
-            if self.lost:
-                raise LongcaError("the ranks no longer answer")
-            self.lost = True
-            raise RankFailed(0, "error", "failed in the backward", "")
-
-    group = LostGroup()
-    monkeypatch.setattr(Ranks, "_begin", lambda *_: group)
-    kernels = ("torch:chunked", "sdpa:math")
-    ranks, jobs = ranks_and_jobs(CP.changed(methods=("ring_allgather",), kernels=kernels), tmp_path)
-    breaking, other = sorted(jobs, key=lambda job: kernels.index(job.cell.kernel))
-    broken = dict(outcomes(breaking, ranks))
-    assert {pass_: outcome.status for pass_, outcome in broken.items()} == {Pass.FWD: Status.ERROR, Pass.BWD: Status.ERROR}
-    assert "not tried without a backward" in broken[Pass.FWD].reason
-    refused = outcomes(other, ranks)
-    pass_, outcome = next(refused)
-    assert (pass_, outcome.status) == (Pass.BWD, Status.UNSUPPORTED)
-    with pytest.raises(LongcaError, match="no longer answer"):
-        next(refused)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +176,7 @@ def test_a_kernel_that_refuses_the_masks_of_ranks_costs_its_cell_and_no_rank_is_
 ) -> None:
     """fa2 takes causal, but not what is left of it for the gathered keys of one rank."""
     monkeypatch.setattr(Ranks, "_begin", lambda *_: pytest.fail("ranks were started"))
-    suite = CP.changed(methods=("ring_allgather",), kernels=("fa2",), nproc=4, passes=(Pass.FWD,), seqlens=("1K",), heads=("8:2",))
+    suite = SMALL.changed(methods=("ring_allgather",), kernels=("fa2",), nproc=4, seqlens=("1K",), heads=("8:2",), head_dims=("128",))
     monkeypatch.setattr(devices, "gpus", lambda: [{"memory.total": "100000"}] * 4)
     ranks, (job,) = ranks_and_jobs(suite, tmp_path, "cuda")
     ((_, outcome),) = outcomes(job, ranks)

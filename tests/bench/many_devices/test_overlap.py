@@ -1,20 +1,15 @@
 """How far compute hides transfers, from the spans of a profiler, and the file for Perfetto."""
 
 import json
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.many_devices.conftest import records_of
-from longca.bench.many_devices.overlap import Span, covered, shares_of, write
-from longca.bench.many_devices.rank_job import RankSession
+from longca.bench.many_devices.overlap import Span, shares_of, write
 from longca.cli import main
-from longca.parallel.comm.null import NullComm
 
 spans = st.lists(
     st.tuples(st.booleans(), st.integers(0, 50), st.integers(1, 20)).map(
@@ -40,13 +35,6 @@ def test_shares_count_each_moment_once(ranks: list[list[Span]]) -> None:
     assert [found.compute, found.exposed, found.hidden] == pytest.approx(means)
 
 
-@given(spans)
-def test_covered_time_is_that_of_joined_spans(own: list[Span]) -> None:
-    edges = sorted({edge for span in own for edge in (span.start, span.end)})
-    joined = sum(b - a for a, b in pairwise(edges) if any(span.start <= a and b <= span.end for span in own))
-    assert covered(own) == joined
-
-
 def test_a_file_for_perfetto_has_a_row_for_each_stream_of_each_rank(tmp_path: Path) -> None:
     own = [Span("gemm", "stream 7", 0, 5), Span("ncclDevKernel", "stream 20", 1, 3), Span("gemm", "stream 7", 6, 7)]
     path = write([own, own[:1]], "usp 2x2: causal", tmp_path / "new")
@@ -56,20 +44,6 @@ def test_a_file_for_perfetto_has_a_row_for_each_stream_of_each_rank(tmp_path: Pa
     first = [("stream 7", "compute", 0, 5), ("stream 20", "transfer", 1, 2), ("stream 7", "compute", 6, 1)]
     assert drawn == [*first, first[0]]
     assert len(rows) == 3
-
-
-def test_ranks_begin_a_traced_call_together_once_their_profilers_run() -> None:
-    met = []
-
-    class Meeting(NullComm):
-        def barrier(self) -> None:
-            met.append(torch.autograd._profiler_enabled())
-
-    session = RankSession(Meeting(0, 1))
-    work = SimpleNamespace(keep=lambda _: None, release=lambda: None, of=lambda _: lambda: torch.ones(4) + 1)
-    session._current = SimpleNamespace(calls=work)  # type: ignore[assignment]
-    assert session.trace("fwd")
-    assert met == [True]
 
 
 @pytest.mark.slow

@@ -11,13 +11,13 @@ from longca.bench.one_device import workers as workers_module
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, Reply, WorkerJob
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
-from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import STRIKES, outcomes
 from longca.processes.lost import ChildLost
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Status, TensorError
+from made_cells import made_jobs
 
 Behaviour = Callable[[WorkerJob], Iterator[Reply]]
 CRASH = ChildLost("error", "its process was killed by SIGSEGV during preparation or the first call")
@@ -67,8 +67,8 @@ SUITE = Suite(masks=("causal", "full"), seqlens=(64, 65, 66), passes=(Pass.FWD, 
 def workers_and_jobs(cache: Path, *entries: Entry, suite: Suite = SUITE) -> tuple[Workers, list[Job]]:
     catalogue = Catalogue()
     catalogue.add(*(entries or [Entry("kk", {})]))
-    cells = make_cells(suite, list(catalogue.entries), "cpu")
-    return Workers(suite, catalogue, "cpu", "a CPU", cache, full=False), make_jobs(plan(cells, "a CPU", catalogue.versions))
+    workers = Workers(suite, catalogue, "cpu", "a CPU", cache, full=False)
+    return workers, made_jobs(suite, list(catalogue.entries), suite.limits.workers)
 
 
 def measured(job: WorkerJob, label: str = "kk") -> Iterator[Reply]:
@@ -76,22 +76,30 @@ def measured(job: WorkerJob, label: str = "kk") -> Iterator[Reply]:
     yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK, grad=cell.grad)) for cell in job.cells)
 
 
-@pytest.mark.parametrize("lost", [CRASH, LATE], ids=["crash", "timeout"])
-def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Path, fake: type[FakeChild], lost: ChildLost) -> None:
+@pytest.mark.parametrize("lost", [CRASH, LATE, None], ids=["crash", "timeout", "device"])
+def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Path, fake: type[FakeChild], lost: ChildLost | None) -> None:
     def breaks_with_a_backward(job: WorkerJob) -> Iterator[Reply]:
-        if job.cells[0].grad:
-            yield Chosen("kk", True)
+        if not job.cells[0].grad:
+            yield from measured(job)
+            return
+        yield Chosen("kk", True)
+        if lost is not None:
             raise lost
-        yield from measured(job)
+        yield from (Answer(cell.problem.pass_, ILLEGAL) for cell in job.cells)
+        yield DeviceLost()
 
     fake.behaviour = staticmethod(breaks_with_a_backward)  # type: ignore[assignment]
-    workers, (job, *_) = workers_and_jobs(tmp_path)
-    found = dict(outcomes(job, workers))
-    assert found[Pass.BWD] == Outcome(status=Status(lost.status), reason=lost.reason, grad=True)
-    assert (found[Pass.FWD].status, found[Pass.FWD].grad) == (Status.OK, False)
-    assert [(len(each.cells), each.reference_grad) for each in fake.jobs] == [(2, True), (1, True)]  # both against the same reference
-    assert fake.started == 2
-    assert workers.spent_s["time"] == 2.0
+    workers, jobs = workers_and_jobs(tmp_path)
+    found = [dict(outcomes(job, workers)) for job in jobs]
+    status, reason = (lost.status, lost.reason) if lost else (ILLEGAL.status, ILLEGAL.reason)
+    given_up = f"not tried, its process broke 3 times in a row; the last time: {reason}"
+    assert [each[Pass.BWD].reason for each in found] == [reason] * STRIKES + [given_up] * (len(jobs) - STRIKES)
+    assert {each[Pass.BWD].status for each in found} == {Status(status)}
+    assert {(each[Pass.FWD].status, each[Pass.FWD].grad) for each in found} == {(Status.OK, False)}
+    assert [(len(each.cells), each.reference_grad) for each in fake.jobs[:2]] == [(2, True), (1, True)]  # both against the same reference
+    assert [job.cells[0].grad for job in fake.jobs] == [True, False] * STRIKES + [False] * (len(jobs) - STRIKES)
+    assert fake.started == 1 + STRIKES
+    assert workers.spent_s["time"] == len(fake.jobs)
 
 
 def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_path: Path, fake: type[FakeChild]) -> None:
@@ -113,25 +121,6 @@ def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_p
             assert outcome.reason == f"out is off by 0.5; in a later call {CRASH.reason}"
     assert fake.started == STRIKES
     assert all("not tried" in outcome.reason for _, outcome in workers.attempt(jobs[STRIKES]))
-
-
-def test_after_a_lost_device_the_forward_runs_alone_in_a_new_worker(tmp_path: Path, fake: type[FakeChild]) -> None:
-    def loses_the_device(job: WorkerJob) -> Iterator[Reply]:
-        if job.cells[0].grad:
-            yield Chosen("kk", True)
-            yield from (Answer(cell.problem.pass_, ILLEGAL) for cell in job.cells)
-            yield DeviceLost()
-        else:
-            yield from measured(job)
-
-    fake.behaviour = staticmethod(loses_the_device)  # type: ignore[assignment]
-    workers, jobs = workers_and_jobs(tmp_path)
-    found = [dict(outcomes(job, workers)) for job in jobs]
-    assert all(each[Pass.FWD].status is Status.OK for each in found)
-    assert [each[Pass.BWD].reason for each in found[:STRIKES]] == [ILLEGAL.reason] * STRIKES
-    given_up = f"not tried, its process broke 3 times in a row; the last time: {ILLEGAL.reason}"
-    assert [each[Pass.BWD].reason for each in found[STRIKES:]] == [given_up] * (len(jobs) - STRIKES)
-    assert [job.cells[0].grad for job in fake.jobs] == [True, False] * STRIKES + [False] * (len(jobs) - STRIKES)
 
 
 def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: Path, fake: type[FakeChild]) -> None:
@@ -192,12 +181,8 @@ def test_kernels_share_a_worker_unless_one_is_a_plugins(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(workers_module, "start_worker", start)
     suite = SUITE.changed(limits=msgspec.structs.replace(SUITE.limits, workers="one"))
-    entries = [Entry("torch", {}), Entry("sdpa", {}), Entry("mine", {}, "mine.py")]
-    catalogue = Catalogue()
-    catalogue.add(*entries)
-    cells = make_cells(suite, list(catalogue.entries), "cpu")
-    workers = Workers(suite, catalogue, "cpu", "a CPU", tmp_path, full=False)
-    for job in make_jobs(plan(cells, "a CPU", catalogue.versions), "one"):
+    workers, jobs = workers_and_jobs(tmp_path, Entry("torch", {}), Entry("sdpa", {}), Entry("mine", {}, "mine.py"), suite=suite)
+    for job in jobs:
         assert {outcome.status for _, outcome in outcomes(job, workers)} == {Status.OK}
     assert [hello.plugin for hello in hellos] == [None, "mine.py"]
     assert {hello.device_model for hello in hellos} == {"a CPU"}

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import STRIKES, Strikes, Suspect, outcomes
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Status
+from made_cells import made_jobs
 
 OK = Outcome(status=Status.OK)
 LATE = Outcome(status=Status.TIMEOUT, reason="measuring took longer than its 3 s")
@@ -41,8 +41,7 @@ class Scripted:
 
 
 def job_of(*passes: Pass) -> Job:
-    suite = Suite(masks=("causal",), seqlens=(64,), passes=passes)
-    (job,) = make_jobs(plan(make_cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}}))
+    (job,) = made_jobs(Suite(masks=("causal",), seqlens=(64,), passes=passes))
     return job
 
 
@@ -65,17 +64,6 @@ def test_a_forward_that_was_measured_or_cannot_be_there_is_not_tried_again(statu
         (Pass.BWD, Status.TIMEOUT),
     ]
     assert len(executor.attempts) == 1
-
-
-def test_a_job_that_is_not_the_last_of_its_problem_keeps_what_the_next_one_needs() -> None:
-    suite = Suite(masks=("causal",), seqlens=(64,), passes=(Pass.FWD,))
-    jobs = make_jobs(plan(make_cells(suite, ["torch", "sdpa"], "cpu"), "a CPU", {"torch": {}, "sdpa": {}}), "one")
-    executor = Scripted({Pass.FWD: OK}, {Pass.FWD: OK})
-    released = []
-    for job in jobs:
-        list(outcomes(job, executor))
-        released.append(executor.released)
-    assert released == [0, 1]
 
 
 def test_a_suspect_is_given_up_after_some_breaks_in_a_row_and_an_answer_starts_anew() -> None:

@@ -29,23 +29,26 @@ SUITE = Suite(masks=("causal",), seqlens=(64, 65), passes=(Pass.FWD, Pass.BWD), 
 TIMES = Times(median=1.0, p20=1.0, p80=1.0, samples=[1.0], tflops=1.0)
 OK = Outcome(status=Status.OK, timed=TIMES, check={"out": TensorError(0.1, 1.0)})  # the speed is the cell's
 REFUSED = Outcome(status=Status.UNSUPPORTED, reason="no")
+Milliseconds = dict[tuple[str, Pass], float]  # by kernel and pass
 
 
 class Answering:
-    """An executor that gives every cell the same outcome; and a watcher that says nothing."""
+    """An executor that gives every cell the same outcome, in 1 ms or that of its kernel and pass; and a watcher that says nothing."""
 
     lost = False
 
-    def __init__(self, outcome: Outcome = REFUSED) -> None:
-        self.outcome, self.asked = outcome, list[Job]()
+    def __init__(self, outcome: Outcome = REFUSED, ms: Milliseconds | None = None) -> None:
+        self.outcome, self.ms = outcome, ms or {}
         self.spent_s = defaultdict[str, float](float)
 
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
-        self.asked.append(job)
         for entry in job.planned:
-            work = make_record(entry, REFUSED, "e").flops
-            timed = replace(self.outcome.timed, tflops=metrics.tflops(work, 1.0)) if self.outcome.timed else None
-            yield entry.cell.problem.pass_, replace(self.outcome, timed=timed)
+            pass_, outcome = entry.cell.problem.pass_, self.outcome
+            if outcome.timed:
+                ms = self.ms.get((entry.cell.kernel, pass_), 1.0)
+                speed = metrics.tflops(make_record(entry, REFUSED, "e").flops, ms)
+                outcome = replace(outcome, timed=Times(median=ms, p20=ms, p80=ms, samples=[ms], tflops=speed))
+            yield pass_, outcome
 
     def start(self, jobs: Iterable[Job]) -> None: ...
 
@@ -61,19 +64,17 @@ class Answering:
 
 
 class Answered(Level):
-    """The kernel kk in a version of its code, whose cells all have one outcome."""
+    """The kernel kk, or those with milliseconds, in a version of its code; all cells have one outcome."""
 
-    def __init__(self, outcome: Outcome = OK, code: str = "one", suite: Suite = SUITE) -> None:
-        catalogue = Catalogue()
-        catalogue.add(Entry("kk", {"code": code}, "mine.py"))
-        super().__init__(suite, "cpu", catalogue)
-        self.outcome = outcome
+    def __init__(self, outcome: Outcome = OK, code: str = "one", suite: Suite = SUITE, ms: Milliseconds | None = None) -> None:
+        names = {name for name, _ in ms or {}} or {"kk"}
+        super().__init__(suite, "cpu", Catalogue({name: Entry(name, {"code": code}, "mine.py") for name in sorted(names)}))
+        self.outcome, self.ms = outcome, ms
 
     def admit(self, planned: Sequence[Planned], dry: bool) -> None: ...
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Answering:
-        self.answering = Answering(self.outcome)
-        return self.answering
+        return Answering(self.outcome, self.ms)
 
 
 def run(level: Answered, out: Path, **settings: bool) -> Finished:

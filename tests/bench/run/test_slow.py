@@ -1,64 +1,25 @@
 """Kernels that were three times slower at two lengths are skipped at longer ones, with the reason; --full runs them."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from bench.run.test_runner import OK, REFUSED, SUITE, Answering
-from longca.bench.plan.catalogue import Catalogue, Entry
-from longca.bench.plan.cells import Planned
-from longca.bench.plan.jobs import Job
-from longca.bench.plan.suite import Suite
+from bench.run.test_runner import SUITE, Answered
 from longca.bench.run.campaign import measure, plan_level
-from longca.bench.run.level import Level
-from longca.bench.run.outcomes import make_record
-from longca.bench.run.progress import Progress
-from longca.results import metrics
 from longca.results.problem import Pass
-from longca.results.record import Outcome, Record, Status, Times
+from longca.results.record import Record, Status
 
 LENGTHS = (64, 128, 256, 512)
-
-
-class Timed(Answering):
-    """Gives each kernel its own time per pass and length."""
-
-    def __init__(self, ms: dict[tuple[str, Pass], float]) -> None:
-        super().__init__()
-        self.ms = ms
-
-    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
-        self.asked.append(job)
-        for entry in job.planned:
-            ms = self.ms[entry.cell.kernel, entry.cell.problem.pass_]
-            speed = metrics.tflops(make_record(entry, REFUSED, "e").flops, ms)
-            yield entry.cell.problem.pass_, replace(OK, timed=Times(median=ms, p20=ms, p80=ms, samples=[ms], tflops=speed))
-
-
-class TimedLevel(Level):
-    """Two kernels whose times a test chooses."""
-
-    def __init__(self, ms: dict[tuple[str, Pass], float], suite: Suite) -> None:
-        catalogue = Catalogue()
-        for name in ("fast", "slow"):
-            catalogue.add(Entry(name, {"code": "one"}, "mine.py"))
-        super().__init__(suite, "cpu", catalogue)
-        self.ms = ms
-
-    def admit(self, planned: Sequence[Planned], dry: bool) -> None: ...
-
-    def executor(self, device_model: str, cache: Path, full: bool) -> Timed:
-        self.answering = Timed(self.ms)
-        return self.answering
 
 
 def run(out: Path, fwd: float, bwd: float, lengths: tuple[int, ...] = LENGTHS, **settings: bool) -> dict[int, list[Record]]:
     """The records of the slow kernel by length."""
     ms = {("fast", Pass.FWD): 1.0, ("fast", Pass.BWD): 1.0, ("slow", Pass.FWD): fwd, ("slow", Pass.BWD): bwd}
-    level = TimedLevel(ms, replace(SUITE, seqlens=lengths))
-    records = measure(level, plan_level(level), out, show=Progress, **settings).results.records  # type: ignore[arg-type]
+    level = Answered(suite=replace(SUITE, seqlens=lengths), ms=ms)
+    records = measure(level, plan_level(level), out, **settings).results.records  # type: ignore[arg-type]
     assert all(record.ok for record in records if record.kernel == "fast")
     return {n: [record for record in records if (record.kernel, record.problem.seqlen) == ("slow", n)] for n in lengths}
 
