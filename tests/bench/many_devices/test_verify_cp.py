@@ -68,11 +68,9 @@ def test_every_method_is_checked_and_transfers_are_measured(kit: tuple[Path, str
 def test_documents_need_to_fill_the_lengths_that_are_checked(tmp_path: Path) -> None:
     (tmp_path / "lengths.txt").write_text("100 28")
     shape = {"nproc": 2, "masks": "causal_document", "documents": str(tmp_path / "lengths.txt")}
-    for given in ({"seqlens": "96,128"}, {}):  # the usual length is 64 per rank
-        request = CpRequest(device="cpu", **shape, **given)
-        steps = make_steps(request, make_level(request).suite, 2)
-        assert {step.documents for step in steps} == ({(96,), (100, 28)} if given else {(100, 28)})
-        assert {step.tokens for step in steps} == ({96, 128} if given else {128})
+    request = CpRequest(device="cpu", **shape, seqlens="96,128")
+    steps = make_steps(request, make_level(request).suite, 2)
+    assert {(step.tokens, step.documents) for step in steps} == {(96, (96,)), (128, (100, 28))}
     with pytest.raises(BadInput, match="the documents hold 128 tokens, fewer than the sequence length 256"):
         make_level(CpRequest(device="cpu", **shape, seqlens="256"))
     drawn = CpRequest(device="cpu", nproc=2, masks="causal_document", seqlens="256", seed=3, distribution="pile", packing="mixed")

@@ -13,7 +13,7 @@ from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.retry import STRIKES, outcomes
+from longca.bench.run.retry import STRIKES, Suspect, outcomes
 from longca.processes.lost import ChildLost
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Status, TensorError
@@ -72,7 +72,7 @@ def workers_and_jobs(cache: Path, *entries: Entry, suite: Suite = SUITE) -> tupl
 
 
 def measured(job: WorkerJob, label: str = "kk") -> Iterator[Reply]:
-    yield Chosen(label, job.cells[0].grad)
+    yield Chosen(Suspect(label, job.cells[0].grad))
     yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK, grad=cell.grad)) for cell in job.cells)
 
 
@@ -82,7 +82,7 @@ def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Pat
         if not job.cells[0].grad:
             yield from measured(job)
             return
-        yield Chosen("kk", True)
+        yield Chosen(Suspect("kk", True))
         if lost is not None:
             raise lost
         yield from (Answer(cell.problem.pass_, ILLEGAL) for cell in job.cells)
@@ -106,7 +106,7 @@ def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_p
     check = {"out": TensorError(0.5, 0.1)}
 
     def wrong_then_breaks(job: WorkerJob) -> Iterator[Reply]:
-        yield Chosen("kk", job.cells[0].grad)
+        yield Chosen(Suspect("kk", job.cells[0].grad))
         for error in ("0.4", "0.5"):
             yield Provisional(Outcome(status=Status.WRONG, reason=f"out is off by {error}", grad=job.cells[0].grad, check=check))
         raise CRASH
@@ -127,12 +127,12 @@ def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: 
     """A bare name takes the variant `a` of one mask and `b` of the other; `a` always breaks."""
 
     def one_variant_breaks(job: WorkerJob) -> Iterator[Reply]:
-        label, grad = "kk:a" if job.cells[0].problem.mask == "causal" else "kk:b", job.cells[0].grad
-        if failed := next((entry for entry in job.given_up if (entry.label, entry.grad) == (label, grad)), None):
-            yield from (Answer(cell.problem.pass_, failed.outcome) for cell in job.cells)
+        variant = Suspect("kk:a" if job.cells[0].problem.mask == "causal" else "kk:b", job.cells[0].grad)
+        if failed := dict(job.given_up).get(variant):
+            yield from (Answer(cell.problem.pass_, failed) for cell in job.cells)
             return
-        yield Chosen(label, grad)
-        if label == "kk:a":
+        yield Chosen(variant)
+        if variant.name == "kk:a":
             raise CRASH
         yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK)) for cell in job.cells)
 
@@ -160,7 +160,7 @@ def test_answers_that_nobody_asked_for_or_that_are_missing_cost_their_cell(
     """A kernel can write to its worker's channel."""
 
     def answers(job: WorkerJob) -> Iterator[Reply]:
-        yield Chosen("kk", job.cells[0].grad)
+        yield Chosen(Suspect("kk", job.cells[0].grad))
         yield Answer(Pass.FWD, Outcome(status=Status.OK))
         yield from second
 

@@ -24,7 +24,7 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run.outcomes import CellFailed
-from longca.bench.run.retry import outcomes
+from longca.bench.run.retry import Suspect, outcomes
 from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
@@ -97,7 +97,7 @@ def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatc
     assert calls == ["prepare", "prepare", "check"]  # the second time is that of planning
     assert [outcome.status for outcome in found.values()] == [Status.OK] * 3
     assert all(set(outcome.check or {}) == {"out", "lse", "dq", "dk", "dv"} for outcome in found.values())
-    assert all(outcome.timed and len(outcome.timed.samples) >= 3 and outcome.build_ms and outcome.plan_ms for outcome in found.values())
+    assert all(outcome.timed and outcome.build_ms and outcome.plan_ms for outcome in found.values())
 
 
 class Preparing:
@@ -205,7 +205,7 @@ def test_a_lost_device_is_told_after_the_answers(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Session, "after_error", lambda session, error: setattr(session, "device_lost", True))
     *answers, last = replies_to(message(Pass.FWD, Pass.BWD))
     assert last == DeviceLost()
-    assert answers[0] == Chosen("torch:plain", True)
+    assert answers[0] == Chosen(Suspect("torch:plain", True))
     assert [(reply.pass_, reply.outcome.status) for reply in answers[1:] if isinstance(reply, Answer)] == [
         (Pass.FWD, Status.ERROR),
         (Pass.BWD, Status.ERROR),

@@ -11,7 +11,6 @@ import pytest
 from in_process import workers_in_process
 from longca.cli import main
 from longca.kernels import block_selection
-from longca.results.files import read_masks
 from longca.results.problem import Pass
 from longca.results.reading import read
 from longca.results.record import LevelName, Status
@@ -57,15 +56,3 @@ def test_a_dry_run_knows_the_patterns_that_the_journal_has(
         assert run_here(*RUN, *SETTINGS[:-1], source, *more, "--out", folder, "--dry-run") == 0
         assert re.fullmatch(end, capsys.readouterr().out.splitlines()[-1])
     assert {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()} == written
-
-
-def test_a_pattern_can_be_made_again_from_its_entry_in_the_journal(folder: Path) -> None:
-    entries = [entry for entry in read_masks(folder).entries if entry.bands is None]
-    assert {(entry.mask, entry.source) for entry in entries} == {("uniform_block", "moba"), ("variable_block", "moba")}
-    for entry in entries:
-        assert entry.heads_q is not None
-        assert entry.heads_kv is not None
-        assert entry.head_dim is not None
-        token_shape = block_selection.Heads(entry.heads_q, entry.heads_kv, entry.head_dim)
-        mask = block_selection.build(entry.mask, entry.seqlen_q, "moba", token_shape, seed=entry.seed or 0, **entry.params)
-        assert mask.digest == entry.digest

@@ -1,13 +1,12 @@
 """The policy for attempts: when a forward runs without its backward, and when a kernel is not tried again."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.retry import STRIKES, Strikes, Suspect, outcomes
+from longca.bench.run.retry import STRIKES, Executor, Strikes, Suspect, outcomes
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Status
 from made_cells import made_jobs
@@ -16,19 +15,17 @@ OK = Outcome(status=Status.OK)
 LATE = Outcome(status=Status.TIMEOUT, reason="measuring took longer than its 3 s")
 
 
-class Scripted:
+class Scripted(Executor):
     """An executor that answers with the given outcomes, attempt after attempt; `breaks` says after how many its processes are lost."""
 
     def __init__(self, *answers: dict[Pass, Outcome], breaks: int | None = None) -> None:
+        super().__init__()
         self.answers, self.breaks = list(answers), breaks
         self.attempts, self.released = list[tuple[list[Pass], bool]](), 0
-        self.spent_s = defaultdict[str, float](float)
 
     @property
-    def lost(self) -> bool:
+    def lost(self) -> bool:  # type: ignore[override]
         return self.breaks is not None and len(self.attempts) >= self.breaks
-
-    def start(self, jobs: Iterable[Job]) -> None: ...
 
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         self.attempts.append((job.passes, job.cell.grad))
@@ -36,8 +33,6 @@ class Scripted:
 
     def release(self, job: Job) -> None:
         self.released += 1
-
-    def close(self) -> None: ...
 
 
 def job_of(*passes: Pass) -> Job:

@@ -33,8 +33,8 @@ from longca.bench.plan.cell import Cell
 from longca.bench.plan.plugins import load_plugin
 from longca.bench.run.outcomes import to_message
 from longca.kernels import registry as kernels
-from longca.kernels.base import Case, Layout
-from longca.kernels.inputs import WHICH, Inputs, make_sinks, tokens
+from longca.kernels.base import Layout
+from longca.kernels.inputs import Inputs, make
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
 from longca.parallel.kernel_requirements import refuse_calls
@@ -92,7 +92,7 @@ class ProgramSubject:
 
     @torch.no_grad()
     def forward(self, inputs: Inputs) -> object:
-        out, self._kept = self._program.forward(*arguments(inputs))
+        out, self._kept = self._program.forward(*inputs.of_forward)
         return out, self._kept.lse
 
     @torch.no_grad()
@@ -109,17 +109,6 @@ class ProgramSubject:
 
     def release(self) -> None:
         self._kept = None
-
-
-def inputs_of(case: Case, own: list[tuple[int, int]], seed: int, layout: Layout) -> Inputs:
-    """A rank's tokens, and sinks where the case has them."""
-    q, k, v, dout = (tokens(name, case, own, seed, layout) for name in WHICH)
-    return Inputs(q, k, v, dout, make_sinks(case, seed))
-
-
-def arguments(inputs: Inputs) -> tuple[torch.Tensor, ...]:
-    """What the forward of a program takes."""
-    return (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
 
 
 @dataclass
@@ -148,7 +137,7 @@ class CurrentCell:
 
     def plain(self) -> Inputs:
         """This rank's tokens as they are timed."""
-        return inputs_of(self.plan.case, self.own, self.seed, self.layout)
+        return make(self.plan.case, self.seed, self.layout, self.own)
 
 
 class RankSession:
@@ -183,7 +172,7 @@ class RankSession:
         plan_ms = max(0.0, (prepared - start) * 1e3 - compile_ms)
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
-            inputs = inputs_of(plan.case, own, wanted.problem.seed, layout)
+            inputs = make(plan.case, wanted.problem.seed, layout, own)
         self._current = CurrentCell(plan, wanted.problem.seed, draws, program, comm, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []

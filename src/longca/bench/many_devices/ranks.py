@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +20,7 @@ from longca.bench.plan.cells import mask_of
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.bench.run.outcomes import CellFailed, failure, status_of, timed_outcome
-from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
+from longca.bench.run.retry import Executor, Suspect, waiting
 from longca.masks import AnyMask
 from longca.parallel import joining
 from longca.processes import host_memory
@@ -49,29 +48,21 @@ class RanksBroke(CellFailed):
     """Ranks died or hung: their processes are gone."""
 
 
-class Ranks:
+class Ranks(Executor):
     """All methods share one group of ranks, which is replaced when a rank breaks."""
 
     def __init__(self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path, trace: Path | None = None) -> None:
         """`trace`: a folder for traces of a call of each cell."""
+        super().__init__()
         self._trace = trace
         self._suite, self._device, self._model, self._cache = suite, device, device_model, cache
         self._plugins = [str(Path(path).resolve()) for path in catalogue.plugins]
         self._group: Pool | Joined | None = None
-        self._strikes = Strikes()
-        self.spent_s = defaultdict[str, float](float)
-        self.say: Callable[[str], None] = say_nothing
         self._said = False  # that the present job is silent
 
     @property
-    def lost(self) -> bool:
+    def lost(self) -> bool:  # type: ignore[override]
         return self._group is not None and self._group.lost
-
-    def start(self, jobs: Iterable[Job]) -> None:
-        """Does nothing: the group starts with its first job, all ranks at once."""
-
-    def release(self, job: Job) -> None:
-        """Does nothing: ranks replace what they keep with the next cell."""
 
     def close(self) -> None:
         if self._group is None and joining.launched():
@@ -82,18 +73,18 @@ class Ranks:
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         left, cell = job.passes, job.cell
         suspect = Suspect(cell.title, cell.grad)
-        failed, self._said = self._strikes.given_up().get(suspect), False
+        failed, self._said = self.strikes.given_up().get(suspect), False
         if failed is None:
             try:
                 for pass_, outcome in self._measure(job):
                     left.remove(pass_)
                     yield pass_, outcome
-                self._strikes.answered(suspect)
+                self.strikes.answered(suspect)
             except RanksBroke as broke:
-                self._strikes.broke(suspect, broke.status, str(broke))
+                self.strikes.broke(suspect, broke.status, str(broke))
                 failed = failure(broke, grad=cell.grad)
             except CellFailed as error:
-                self._strikes.answered(suspect)
+                self.strikes.answered(suspect)
                 failed = failure(error, grad=cell.grad)
         if left and failed is not None:
             yield from ((pass_, failed) for pass_ in left)
