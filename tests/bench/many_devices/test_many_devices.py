@@ -5,13 +5,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from bench.many_devices.conftest import QUICK, SMALL, records_of
 from longca import devices, masks
-from longca.bench.check import reference
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.ranks import Ranks
 from longca.bench.many_devices.refusals import least_bytes, recorded, refusal_of
@@ -20,9 +17,8 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.run.retry import outcomes
 from longca.cli import main
-from longca.kernels import inputs
 from longca.kernels.base import Case
-from longca.parallel import recording, registry
+from longca.parallel import registry
 from longca.processes.ranks import RankFailed
 from longca.results.problem import Pass
 from longca.results.record import Status
@@ -160,17 +156,6 @@ def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(tmp_path: 
     assert main(["run", "paper-cp", "--masks", "full", "--seqlens", "1K", "--dry-run"]) == 0  # ranks have room for an eighth of it
 
 
-def test_the_rank_with_the_most_memory_is_among_those_that_are_recorded() -> None:
-    """hybrid_dcp gives many short documents to one rank."""
-    documents = [300, 300, *[20] * 225]  # the short ones are as much work as one of the long ones
-    mask, case = masks.causal_document(5100, documents=documents), Case(5100, 5100, 2, 2, 16, 16, "fp32", "cuda")
-    plan = registry.plan("hybrid_dcp", mask, case, 3)
-    peaks = [recording.record(plan, rank).peak for rank in range(3)]
-    most = max(peaks)
-    assert max(program.peak for program in recorded(plan)) == most > 1.1 * min(peaks)
-    assert least_bytes(plan, recorded(plan)) >= most
-
-
 def test_a_kernel_that_refuses_the_masks_of_ranks_costs_its_cell_and_no_rank_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,20 +181,3 @@ def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() ->
     each, lse = 4 * 16 * 8 * 960, 4 * 8 * 960  # q, k, v, dout, out or a gradient of 8:8 heads
     assert least("ring_allgather", 960, (8, 8), 1) == 4 * each + each + lse + 3 * each  # inputs, out and lse, and the gradients
     assert least("ring_allgather", 960, (8, 8), 2) >= 2 * each + 2 * each + each // 2 + each // 2 + 2 * each  # k and v are gathered
-
-
-def test_a_shard_sees_the_numbers_that_the_whole_has() -> None:
-    mask, case = masks.causal(100), Case(100, 100, 2, 1, 8, 8, "fp32")
-    whole = reference.reference(mask, case, seed=3)
-    tokens = np.r_[5:20, 60:100]
-    for data_set in reference.DATA_SETS:
-        of_all = reference.data(case, whole.sampled, data_set, 3)
-        part = reference.data(case, whole.sampled, data_set, 3, ranges=[(5, 20), (60, 100)])
-        for name in inputs.WHICH:
-            assert torch.equal(getattr(part, name), getattr(of_all, name)[tokens]), name
-    cut = whole.cut(tokens, heads=(1, 2))
-    kept = np.flatnonzero(np.isin(whole.sampled.rows, tokens))
-    assert (tokens[cut.sampled.rows] == whole.sampled.rows[kept]).all()
-    assert torch.equal(cut.values["loud"]["lse"], whole.values["loud"]["lse"][1:2][:, kept])
-    assert torch.equal(cut.values["plain"]["out"], whole.values["plain"]["out"][kept])
-    assert torch.equal(cut.rounding["plain"]["dk"], whole.rounding["plain"]["dk"][tokens])

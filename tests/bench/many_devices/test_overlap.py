@@ -23,7 +23,6 @@ spans = st.lists(
 def test_shares_count_each_moment_once(ranks: list[list[Span]]) -> None:
     """Compared with a count of the microseconds in which something runs."""
     found = shares_of(ranks)
-    assert found is not None
     wanted = []
     for own in ranks:
         moments = [[span.is_transfer for span in own if span.start <= t < span.end] for t in range(int(max(span.end for span in own)))]
@@ -32,7 +31,7 @@ def test_shares_count_each_moment_once(ranks: list[list[Span]]) -> None:
         hidden = (transfers - exposed) / transfers if transfers else 0.0
         wanted.append((compute / len(moments), exposed / len(moments), hidden))
     means = [sum(each) / len(ranks) for each in zip(*wanted, strict=True)]
-    assert [found.compute, found.exposed, found.hidden] == pytest.approx(means)
+    assert [*found.values()] == pytest.approx(means)
 
 
 def test_a_file_for_perfetto_has_a_row_for_each_stream_of_each_rank(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from longca.results.problem import Pass
 from longca.results.reading import read
 from longca.results.record import LevelName, Status
 
-RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
+RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "300", "--heads", "4:2")
 SETTINGS = ("--set", "b=32", "--set", "ratio=.2,.5", "--set", "avg=40", "--set", "least=16", "--source", "moba")
 
 
@@ -38,7 +38,7 @@ def test_every_record_has_its_source_and_its_parameters(folder: Path) -> None:
     assert {record.problem.source for record in blocks} == {"moba"}
     assert {record.problem.mask for record in records if record.level is LevelName.KERNEL} == {"causal"}
     for record in blocks:
-        mask = block_selection.build(record.problem.mask, 600, "moba", block_selection.Heads(4, 2, 8), seed=42, **record.built.params)
+        mask = block_selection.build(record.problem.mask, 300, "moba", block_selection.Heads(4, 2, 8), seed=42, **record.built.params)
         assert (record.built.digest, record.built.area) == (mask.digest, mask.area)
         assert None not in (record.build_ms, record.plan_ms, record.compile_ms)
 

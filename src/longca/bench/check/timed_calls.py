@@ -31,7 +31,8 @@ OTHER_WRONG = "right at first, but wrong once its inputs hold other numbers in t
 
 @dataclass(frozen=True)
 class AfterClock:
-    """Why the timed calls are wrong; empty where they are right. Then, whether calls on the same inputs gave different bits."""
+    """Why calls are wrong, with the errors of their tensors; empty where they are right. Then, whether calls on the same inputs gave
+    different bits."""
 
     reason: str = ""
     errors: Check = field(default_factory=dict)
@@ -86,13 +87,10 @@ def compare_calls(
         if float(worst.max()) > 1:
             group, head = divmod(int(worst.argmax()), worst.shape[1])
             call = int((stack[:, group, head] - stack[0, group, head]).abs().nan_to_num_(nan=math.inf).argmax())
-            where = name if tensor.dim() == 1 else f"{name} of tokens {_group_tokens(group, name, tensor, tokens)}"
+            of_tokens = explain.group_tokens(group, tensor.shape[name == "lse"], GROUP, explain.Tokens(tokens))
+            where = name if tensor.dim() == 1 else f"{name} of tokens {of_tokens}"
             return True, f"its timed calls disagree: {where}, head {head} differs in call {call + 1} of {len(stack)}"
     return differ, ""
-
-
-def _group_tokens(group: int, name: str, tensor: torch.Tensor, tokens: torch.Tensor | None) -> str:
-    return explain.group_tokens(group, tensor.shape[name == "lse"], GROUP, explain.Tokens(tokens))
 
 
 def _size(x: torch.Tensor) -> torch.Tensor:

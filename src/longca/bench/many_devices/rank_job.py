@@ -45,7 +45,6 @@ from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
 from longca.processes.shared_gpu import is_shared, loaded_version
 from longca.results.problem import Pass
-from longca.results.record import Check
 from longca.results.settings import ClockSettings
 
 M = TypeVar("M")
@@ -62,13 +61,6 @@ class Prepared(msgspec.Struct):
     backward_kinds: list[str]
 
 
-class Checked(msgspec.Struct):
-    """The errors of a rank's own rows and keys; `reason` is empty where they are within the tolerance."""
-
-    reason: str
-    errors: Check
-
-
 class Timed(msgspec.Struct):
     """The slowest rank's samples and their means over ranks; bytes and memory of this rank; the time without transfers."""
 
@@ -78,9 +70,7 @@ class Timed(msgspec.Struct):
     peak_bytes: int | None
     device_bytes: tuple[int, int] | None = None  # that all take of this rank's GPU, and this rank by torch's allocator; None on a CPU
     nccl: str | None = None
-    reason: str = ""  # why what the timed calls returned on this rank is wrong
-    errors: Check = {}
-    nondeterministic: bool = False
+    after: AfterClock = AfterClock()  # what the timed calls returned on this rank
 
 
 class ProgramSubject:
@@ -216,7 +206,7 @@ class RankSession:
         if self._comm.rank == 0:
             self._reference(cache, grad)
 
-    def check(self, cache: str, grad: bool) -> Checked:
+    def check(self, cache: str, grad: bool) -> AfterClock:
         """Checks this rank's own rows and keys by the rule of every check, and the lse of the rows and heads that it computes."""
         current, program = self.current, self.current.program
         whole = self._reference(cache, grad)
@@ -227,7 +217,7 @@ class RankSession:
         current.sampled = whole.sampled
         verdict = checks.SubjectCheck(ProgramSubject(program, self._comm), local, current.data, expected.compare, lse_shape=lse_shape).run()
         current.expected = replace(expected.to("cpu"), needs_lse="lse" in verdict.errors)
-        return Checked("" if verdict.ok else verdict.reason, verdict.tensor_errors)
+        return AfterClock("" if verdict.ok else verdict.reason, verdict.tensor_errors)
 
     def clock(self, pass_: str, settings: dict[str, Any]) -> Timed:
         """Times a pass on all ranks together, checks what the timed calls returned, then times the same program without transfers."""
@@ -249,9 +239,7 @@ class RankSession:
             peak_bytes=peak,
             device_bytes=self._device_bytes(),
             nccl=loaded_version() if self._comm.device.type == "cuda" else None,
-            reason=after.reason,
-            errors=after.errors,
-            nondeterministic=after.nondeterministic,
+            after=after,
         )
 
     def trace(self, pass_: str) -> list[Span]:
