@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from longca.bench.clock import timers
-from longca.bench.clock.clock import Timing, measure
+from longca.bench.clock.clock import Timing, measure, nothing
 from longca.bench.clock.timers import LOAD_MS, LONGEST_LOAD_MS, CudaTimer
 from longca.results.metrics import ReferenceClock
 from longca.results.settings import ClockSettings
@@ -85,13 +85,13 @@ def time_it(
     gpu: FakeGpu,
     call: Callable[[], None],
     settings: ClockSettings,
-    align: Callable[[], None] = timers._alone,
+    align: Callable[[], None] = nothing,
     reference: ReferenceClock | None = None,
-    before: Callable[[], None] = timers._alone,
+    before: Callable[[], None] = nothing,
 ) -> Timing:
     timer = CudaTimer.__new__(CudaTimer)
     timer._cuda, timer._align = gpu, align
-    timer._usual, timer._is_alone = timers.Usual(), align is timers._alone
+    timer._usual, timer._is_alone = timers.Usual(), align is nothing
     timer._usual.is_exceeded(1.0)  # the product of an earlier load
     timer._load = gpu  # type: ignore[assignment]
     timer._clock = SimpleNamespace(begin=lambda: gpu.work(0, "begin"), end=lambda: gpu.work(0, "end"), mhz=gpu.mhz)  # type: ignore[assignment]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from longca.bench.one_device import workers as workers_module
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, Reply, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Reply, WorkerJob
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
@@ -16,7 +16,7 @@ from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import STRIKES, Suspect, outcomes
 from longca.processes.lost import ChildLost
 from longca.results.problem import Pass
-from longca.results.record import Outcome, Status, TensorError
+from longca.results.record import Outcome, Status
 from made_cells import made_jobs
 
 Behaviour = Callable[[WorkerJob], Iterator[Reply]]
@@ -100,27 +100,6 @@ def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Pat
     assert [job.cells[0].grad for job in fake.jobs] == [True, False] * STRIKES + [False] * (len(jobs) - STRIKES)
     assert fake.started == 1 + STRIKES
     assert workers.spent_s["time"] == len(fake.jobs)
-
-
-def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_path: Path, fake: type[FakeChild]) -> None:
-    check = {"out": TensorError(0.5, 0.1)}
-
-    def wrong_then_breaks(job: WorkerJob) -> Iterator[Reply]:
-        yield Chosen(Suspect("kk", job.cells[0].grad))
-        for error in ("0.4", "0.5"):
-            yield Provisional(Outcome(status=Status.WRONG, reason=f"out is off by {error}", grad=job.cells[0].grad, check=check))
-        raise CRASH
-
-    fake.behaviour = wrong_then_breaks
-    workers, jobs = workers_and_jobs(tmp_path)
-    for job in jobs[:STRIKES]:
-        answers = dict(workers.attempt(job))
-        assert set(answers) == {Pass.FWD, Pass.BWD}
-        for outcome in answers.values():
-            assert (outcome.status, outcome.check, outcome.grad) == (Status.WRONG, check, True)
-            assert outcome.reason == f"out is off by 0.5; in a later call {CRASH.reason}"
-    assert fake.started == STRIKES
-    assert all("not tried" in outcome.reason for _, outcome in workers.attempt(jobs[STRIKES]))
 
 
 def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: Path, fake: type[FakeChild]) -> None:
