@@ -16,11 +16,10 @@ What a kernel refuses is not tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -42,7 +41,6 @@ OTHER_SCALE = 0.4  # times the default
 SOFTCAP = 3.0  # scores of plain data reach 4, so that it bends some of them
 LATER_CALLS = 3  # on each data set: some kernels are right in the first two
 DELAY = 20_000_000  # cycles: about 10 ms
-T = TypeVar("T")
 MERGED_ROUNDING = 1.5  # times the expected error: what two ring steps give is rounded before it is added up
 
 
@@ -97,23 +95,15 @@ def run_trial(name: TrialName, asked: Asked) -> Tried:
 
 
 def _first(asked: Asked, candidates: list[AnyMask], **changes: object) -> tuple[Kernel, AnyMask, Case]:
-    """The first mask that the kernel takes, with a backward if it has one."""
-
-    def chosen(mask: AnyMask, backward: bool) -> tuple[Kernel, AnyMask, Case]:
-        case = asked.case_of(mask, backward=backward, **changes)
-        return registry.choose(asked.label, mask, case), mask, case
-
-    return _first_of(partial(chosen, mask, backward) for mask in candidates for backward in asked.passes)
-
-
-def _first_of(ways: Iterable[Callable[[], T]]) -> T:
-    """What the first way gives that is not refused; raises the first refusal where all are."""
+    """The first mask that the kernel takes, with a backward if it has one; raises the first refusal where it takes none."""
     refusal: Refused | None = None
-    for way in ways:
-        try:
-            return way()
-        except Refused as refused:
-            refusal = refusal or refused
+    for mask in candidates:
+        for backward in asked.passes:
+            case = asked.case_of(mask, backward=backward, **changes)
+            try:
+                return registry.choose(asked.label, mask, case), mask, case
+            except Refused as refused:
+                refusal = refusal or refused
     assert refusal is not None
     raise refusal
 
@@ -144,16 +134,21 @@ def _plainly(
 
 def _ring(asked: Asked) -> Tried:
     """Two steps of a ring on one device: each sees half of the keys."""
-
-    def steps_on(mask: AnyMask) -> tuple[AnyMask, list[_Step]]:
+    refusal: Refused | None = None
+    for mask in asked.masks:
         half = mask.seqlen_k // 2
-        return mask, [_Step.of(asked, mask, span) for span in ((0, half), (half, mask.seqlen_k))]
-
-    mask, steps = _first_of(partial(steps_on, mask) for mask in asked.masks)
-    kernel, case = steps[0].kernel, asked.case_of(mask, backward=True)
-    wanted = asked.reference(mask, case, asked.seed)
-    rounding = {name: {key: MERGED_ROUNDING * x for key, x in values.items()} for name, values in wanted.rounding.items()}
-    return asked.check(_RingSubject(steps), kernel, case, replace(wanted, rounding=rounding))
+        spans = [(0, half), (half, mask.seqlen_k)]
+        try:
+            steps = [_Step.of(asked, mask, span) for span in spans]
+        except Refused as refused:
+            refusal = refusal or refused
+            continue
+        kernel, case = steps[0].kernel, asked.case_of(mask, backward=True)
+        wanted = asked.reference(mask, case, asked.seed)
+        rounding = {name: {key: MERGED_ROUNDING * x for key, x in values.items()} for name, values in wanted.rounding.items()}
+        return asked.check(_RingSubject(steps), kernel, case, replace(wanted, rounding=rounding))
+    assert refusal is not None
+    raise refusal
 
 
 @dataclass(frozen=True)
@@ -267,20 +262,12 @@ def _clones(inputs: Inputs) -> Inputs:
     return Inputs(q, k, v, dout, None if inputs.sinks is None else inputs.sinks.clone())
 
 
-class _Around(Subject):
-    """Something around what is called."""
+class _DelayedSubject:
+    """Has the inputs arrive late on the current stream, when the kernel was called already."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-
-    def release(self) -> None:
-        self._subject.release()
-
-
-class _DelayedSubject(_Around):
-    """Has the inputs arrive late on the current stream, when the kernel was called already."""
-
-    _late: Inputs | None = None
+        self._late: Inputs | None = None
 
     def forward(self, inputs: Inputs) -> object:
         self._late = _clones(inputs)
@@ -294,7 +281,7 @@ class _DelayedSubject(_Around):
 
     def release(self) -> None:
         self._late = None
-        super().release()
+        self._subject.release()
 
 
 def _arrive_late(tensors: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor]) -> None:
@@ -307,13 +294,12 @@ def _arrive_late(tensors: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor
         tensor.copy_(values)
 
 
-class _SameMemory(_Around):
+class _SameMemory:
     """Calls the kernel on the memory of its first inputs, and its backward twice after each forward. V has the other sign in every second
     call, and dout in every second backward; both are taken out of the results."""
 
     def __init__(self, subject: Subject, case: Case) -> None:
-        super().__init__(subject)
-        self._case, self._sign = case, -1
+        self._subject, self._case, self._sign = subject, case, -1
         self._own: Inputs | None = None
 
     def forward(self, inputs: Inputs) -> object:
@@ -334,6 +320,9 @@ class _SameMemory(_Around):
         signs = {"dv": -1} | dict.fromkeys(("dq", "dk", "dsinks"), -self._sign)
         return tuple(signs[name] * x for name, x in zip(names_of("backward", self._case), answer, strict=True))
 
+    def release(self) -> None:
+        self._subject.release()
+
 
 def _guarded(asked: Asked) -> Tried:
     zones = Guarded()
@@ -349,12 +338,11 @@ def _guarded(asked: Asked) -> Tried:
     return tried
 
 
-class _GuardedSubject(_Around):
+class _GuardedSubject:
     """Calls the kernel while zones are put around what it allocates."""
 
     def __init__(self, subject: Subject, zones: Guarded) -> None:
-        super().__init__(subject)
-        self._zones = zones
+        self._subject, self._zones = subject, zones
 
     def forward(self, inputs: Inputs) -> object:
         with self._zones:
@@ -363,6 +351,9 @@ class _GuardedSubject(_Around):
     def backward(self, inputs: Inputs) -> object:
         with self._zones:
             return self._subject.backward(inputs)
+
+    def release(self) -> None:
+        self._subject.release()
 
 
 _TRIALS: dict[TrialName, Callable[[Asked], Tried]] = {
