@@ -180,8 +180,8 @@ def test_a_timed_cell_takes_no_more_than_its_check(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(discovery._plugins, "quiet", QuietKernel)
     monkeypatch.setattr(checks, "_nan", OneEach().made)
     mask, case = shape()
-    cell = {"kernel": "quiet", "mask": "causal", "seqlen": TOKENS, "heads_q": HEADS, "heads_kv": HEADS, "head_dim": SIZE}
-    cells = [make_cell(**cell, head_dim_v=SIZE_V, dtype="bf16", pass_=pass_) for pass_ in Pass]
+    size = {"heads_q": HEADS, "heads_kv": HEADS, "head_dim": SIZE, "head_dim_v": SIZE_V, "dtype": "bf16"}
+    cells = [make_cell("quiet", mask="causal", seqlen=TOKENS, pass_=pass_, **size) for pass_ in Pass]
     session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
     session.configure(job)
     monkeypatch.setattr(one_job, "_refuse_wrong_in_trial", lambda *given: None)

@@ -33,9 +33,7 @@ from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 from made_cells import changed, make_cell
 
-CELL = make_cell(
-    kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD
-)
+CELL = make_cell("torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD)
 QUICK = ClockSettings(warmup_s=0, budget_s=0.001, least=3)
 
 

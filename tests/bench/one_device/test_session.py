@@ -11,9 +11,7 @@ from longca.results.record import Status
 from longca.results.settings import ClockSettings
 from made_cells import make_cell
 
-CELL = make_cell(
-    kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD
-)
+CELL = make_cell("torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD)
 
 
 @pytest.fixture

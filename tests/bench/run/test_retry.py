@@ -24,7 +24,7 @@ class Scripted(Executor):
         self.attempts, self.released = list[tuple[list[Pass], bool]](), 0
 
     @property
-    def lost(self) -> bool:  # type: ignore[override]
+    def lost(self) -> bool:
         return self.breaks is not None and len(self.attempts) >= self.breaks
 
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:

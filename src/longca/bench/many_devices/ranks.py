@@ -62,7 +62,7 @@ class Ranks(Executor):
         self._said = False  # that the present job is silent
 
     @property
-    def lost(self) -> bool:  # type: ignore[override]
+    def lost(self) -> bool:
         return self._group is not None and self._group.lost
 
     def close(self) -> None:

@@ -87,12 +87,15 @@ def say_nothing(text: str) -> None:
 class Executor:
     """Runs jobs of one level: in workers, or on a group of ranks."""
 
-    lost = False  # its processes broke and no new ones can be started
-
     def __init__(self) -> None:
         self.spent_s = defaultdict[str, float](float)  # by phase: start, build, reference, check, time
         self.say: Callable[[str], None] = say_nothing  # gets a sentence for a job that is silent for long
         self.strikes = Strikes()
+
+    @property
+    def lost(self) -> bool:
+        """Whether its processes broke and no new ones can be started."""
+        return False
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Begins to start what these jobs need, without waiting for it."""
