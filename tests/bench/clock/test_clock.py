@@ -130,7 +130,7 @@ def test_a_quiet_call_gets_ten_samples_a_long_one_five_and_one_of_many_seconds_t
     assert (len(timing.samples), timing.stop) == (samples, "target" if samples > 3 else "budget")
 
 
-@pytest.mark.parametrize(("ms", "samples"), [(20.0, 25), (100.0, 9), (200.0, 9), (300.0, 7), (450.0, 5), (900.0, 5), (11000.0, 3)])
+@pytest.mark.parametrize(("ms", "samples"), [(20.0, 25), (200.0, 9), (450.0, 5), (11000.0, 3)])
 def test_a_noisy_long_call_gets_enough_samples_within_four_budgets(ms: float, samples: int) -> None:
     timing = measure(lambda: None, FakeTimer(noisy(ms, 0.05)), ClockSettings(budget_s=0.5))
     assert (len(timing.samples), timing.stop) == (pytest.approx(samples, abs=1), "budget")
