@@ -50,9 +50,9 @@ class InProcessWorker(InProcess):
         yield from replies
 
 
-def replies_to(job: WorkerJob) -> list[Reply]:
+def replies_to(job: WorkerJob, worker: Worker | None = None) -> list[Reply]:
     """What a worker answers to a job, as the run gets it."""
-    worker = Worker({"device": "cpu"}, lambda message: None)
+    worker = worker or Worker({"device": "cpu"}, lambda message: None)
     return [msgspec.convert(reply, Reply) for reply in worker.handle(msgspec.json.decode(msgspec.json.encode(job)))]  # type: ignore[arg-type]
 
 

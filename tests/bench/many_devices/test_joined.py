@@ -65,12 +65,11 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_in_the_middle_of_a_job_ends_all_ranks(name: str, tmp_path: Path, plugins: Path) -> None:
+def test_a_signal_in_the_middle_of_a_job_ends_all_ranks(tmp_path: Path, plugins: Path) -> None:
     fragile = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "hangs"]
     started = Started(tmp_path, [*fragile, *QUICK, "--passes", "fwd", "--deadline", "900", "--out", str(tmp_path / "out")])
     started.wait_for(1, "waiting for Godot")
-    started.ranks[0].send_signal(signal.Signals[name])
+    started.ranks[0].send_signal(signal.SIGTERM)
     (first, said), (second, words) = started.ended()
     assert (first, second) == (130, 1), (said, words)
     assert "stopped with 1 cell left; to continue: longca run" in said

@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.many_devices.conftest import records_of
 from longca.bench.many_devices.overlap import Span, shares_of, write
+from longca.bench.many_devices.rank_job import RankSession
 from longca.cli import main
+from longca.parallel.comm.null import NullComm
 
 spans = st.lists(
     st.tuples(st.booleans(), st.integers(0, 50), st.integers(1, 20)).map(
@@ -43,6 +47,20 @@ def test_a_file_for_perfetto_has_a_row_for_each_stream_of_each_rank(tmp_path: Pa
     first = [("stream 7", "compute", 0, 5), ("stream 20", "transfer", 1, 2), ("stream 7", "compute", 6, 1)]
     assert drawn == [*first, first[0]]
     assert len(rows) == 3
+
+
+def test_ranks_begin_a_traced_call_together_once_their_profilers_run() -> None:
+    met = []
+
+    class Meeting(NullComm):
+        def barrier(self) -> None:
+            met.append(torch.autograd._profiler_enabled())
+
+    session = RankSession(Meeting(0, 1))
+    work = SimpleNamespace(keep=lambda _: None, release=lambda: None, of=lambda _: lambda: torch.ones(4) + 1)
+    session._current = SimpleNamespace(calls=work)  # type: ignore[assignment]
+    assert session.trace("fwd")
+    assert met == [True]
 
 
 @pytest.mark.slow

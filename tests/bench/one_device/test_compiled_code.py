@@ -44,7 +44,7 @@ def test_compilers_forget_before_they_have_made_too_many_graphs() -> None:
     graphs = CompiledGraphs()
     compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
     with torch._dynamo.config.patch(recompile_limit=MOST_COMPILATIONS, fail_on_recompile_limit_hit=True):
-        for job in range(2 * MOST_COMPILATIONS // 3):
+        for job in range(MOST_COMPILATIONS // 3 + 2):
             graphs.limit()
             for size in range(3):
                 compiled(torch.ones(3 * job + size + 2))

@@ -4,10 +4,12 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from in_process import InProcessWorker, replies_to
 from longca import masks
@@ -17,6 +19,7 @@ from longca.bench.check.trial_names import TrialName
 from longca.bench.one_device import job as job_module
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, WorkerJob
 from longca.bench.one_device.session import Session
+from longca.bench.one_device.worker import Worker
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cell import Cell
@@ -208,6 +211,30 @@ def test_a_lost_device_is_told_after_the_answers(monkeypatch: pytest.MonkeyPatch
         (Pass.FWD, Status.ERROR),
         (Pass.BWD, Status.ERROR),
     ]
+
+
+def test_a_device_that_a_wrong_kernel_breaks_in_a_later_call_of_a_trial_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LostCuda:
+        def synchronize(self) -> None:
+            raise RuntimeError("an illegal memory access was encountered")
+
+        def empty_cache(self) -> None:
+            raise AssertionError("a lost device is left alone")
+
+    calls, worker = count(), Worker({"device": "cpu"}, lambda message: None)
+
+    def wrong_then_raises(*_: object) -> tuple[torch.Tensor, torch.Tensor]:
+        if next(calls):
+            worker._session._cuda = LostCuda()
+            raise RuntimeError("an illegal memory access was encountered")
+        return torch.ones(256, 4, 16), torch.ones(4, 256)
+
+    monkeypatch.setattr(torch_attention._Plain, "forward", wrong_then_raises)
+    answer, last = replies_to(message(Pass.FWD, trial=TrialName.SCALE), worker)
+    assert isinstance(answer, Answer)
+    assert answer.outcome.status is Status.WRONG
+    assert "in a later call it raises RuntimeError: an illegal memory access" in answer.outcome.reason
+    assert last == DeviceLost()
 
 
 def test_forward_only_asks_for_no_gradients(session: Session) -> None:

@@ -22,7 +22,7 @@ from longca.results.record import Record, Status
 from made_cells import made_jobs
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "cheap.py"
-KILLS = 8
+KILLS = 6
 GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]
 
 
