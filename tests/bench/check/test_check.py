@@ -89,7 +89,7 @@ def test_a_broken_kernel_is_caught(broken: type[Broken], dtype: str) -> None:
 
 
 def long_rows(mask: Mask) -> Mask:
-    return mask.rows([(mask.seqlen_q - 192, mask.seqlen_q)])
+    return mask.rows([(mask.seqlen_q - 128, mask.seqlen_q)])
 
 
 LONG_MASKS: dict[str, Callable[[], tuple[Mask, Mask]]] = {
