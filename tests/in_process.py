@@ -10,9 +10,11 @@ import pytest
 
 from longca.bench.one_device import level, workers
 from longca.bench.one_device.in_process import InProcess
-from longca.bench.one_device.messages import Hello, Reply, WorkerJob
+from longca.bench.one_device.messages import Answer, Hello, Reply, WorkerJob
 from longca.bench.one_device.worker import Worker
 from longca.kernels import discovery
+from longca.results.problem import Pass
+from longca.results.record import Outcome
 from longca.results.settings import Limits
 
 
@@ -52,3 +54,8 @@ def replies_to(job: WorkerJob, worker: Worker | None = None) -> list[Reply]:
     """What a worker answers to a job, as the run gets it."""
     worker = worker or Worker({"device": "cpu"}, lambda message: None)
     return [msgspec.convert(reply, Reply) for reply in worker.handle(msgspec.json.decode(msgspec.json.encode(job)))]  # type: ignore[arg-type]
+
+
+def outcomes_of(job: WorkerJob) -> dict[Pass, Outcome]:
+    """The outcome of each pass."""
+    return {reply.pass_: reply.outcome for reply in replies_to(job) if isinstance(reply, Answer)}

@@ -166,23 +166,18 @@ def unscaled_lse(self, out, lse, q, k, v):
     return out, scores.logsumexp(-1)
 
 
-def largest_score(self, out, lse, q, k, v):
-    return out, Plain.scores(self, q, k).amax(-1)
-
-
-def log_of_sum(self, out, lse, q, k, v):
-    return out, lse - Plain.scores(self, q, k).amax(-1)
+def with_lse(change: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+    """Changes the lse, which is given with the largest score of each row."""
+    return lambda self, out, lse, q, k, v: (out, change(lse, Plain.scores(self, q, k).amax(-1)))
 
 
 def first_head_of_group(self, x_HLD):
     return x_HLD[:: self.case.group].transpose(0, 1)
 
 
-def last_key_tile(self, p, dp, delta):
-    """Score gradients of the last key tile of each row alone: dq is overwritten by each tile, not added up."""
-    ds = Plain.dscores(self, p, dp, delta)
-    tile = torch.arange(ds.shape[-1]) // TILE
-    return ds * (tile == edges(self.visible)[1][:, None] // TILE)
+def of_tile(seen: torch.Tensor, end: int) -> torch.Tensor:
+    """The keys in the tile of the first visible key of each row (end 0), or of the last one (end 1)."""
+    return torch.arange(seen.shape[1]) // TILE == edges(seen)[end][:, None] // TILE
 
 
 def bf16(x: torch.Tensor) -> torch.Tensor:
@@ -205,8 +200,8 @@ NAMED = {
     "lse_base_2": Bug("end_forward", lambda self, out, lse, *_: (out, lse / math.log(2)), "lse base 2"),
     "lse_base_10": Bug("end_forward", lambda self, out, lse, *_: (out, lse / math.log(10)), "lse base 10", dtype="bf16"),
     "lse_unscaled": Bug("end_forward", unscaled_lse, "lse unscaled"),
-    "lse_largest_score": Bug("end_forward", largest_score, "lse is the maximum"),
-    "lse_without_maximum": Bug("end_forward", log_of_sum, "lse without the maximum"),
+    "lse_largest_score": Bug("end_forward", with_lse(lambda lse, largest: largest), "lse is the maximum"),
+    "lse_without_maximum": Bug("end_forward", with_lse(lambda lse, largest: lse - largest), "lse without the maximum"),
     "last_key_missing": Bug("see", lambda self, seen: without(seen, edges(seen)[1]), "last key missing", DOCUMENTS),
     "first_key_missing": Bug("see", lambda self, seen: without(seen, edges(seen)[0]), "first key missing", WINDOW),
     "one_key_behind": Bug("see", lambda self, seen: also(seen, edges(seen)[1] + 1), "one key behind", dtype="bf16"),
@@ -230,7 +225,8 @@ NAMED = {
     "padded_keys": Bug("softmax", padded_keys, "padded keys", FULL),
     "rows_not_written": Bug("end_forward", lambda self, out, lse, *_: (zero_rows(out), lse), "zero"),
     "one_head_of_a_group": Bug("add_heads", first_head_of_group, "one head of a group"),
-    "dq_overwritten": Bug("dscores", last_key_tile, "last tile alone"),
+    # dq is overwritten by each tile, not added up
+    "dq_overwritten": Bug("dscores", lambda self, *x: Plain.dscores(self, *x) * of_tile(self.visible, 1), "last tile alone"),
     "tiles_unmasked": Bug("see", lambda self, seen: torch.arange(200) // TILE <= torch.arange(200)[:, None] // TILE, "tiles unmasked"),
     "head_size_cut": Bug("scores", cut_scores, "tail of the head size"),
 }  # fmt: skip
@@ -246,23 +242,6 @@ def times(factor: float) -> Callable[..., Any]:
 
 def causal_too(self, seen):
     return seen & (torch.arange(seen.shape[1]) <= torch.arange(len(seen))[:, None] + seen.shape[1] - len(seen))
-
-
-def without_last_tile(self, seen):
-    return seen & (torch.arange(seen.shape[1]) // TILE < edges(seen)[1][:, None] // TILE)
-
-
-def last_tile_alone(self, seen):
-    return seen & (torch.arange(seen.shape[1]) // TILE == edges(seen)[1][:, None] // TILE)
-
-
-def first_tile_alone(self, seen):
-    return seen & (torch.arange(seen.shape[1]) // TILE == edges(seen)[0][:, None] // TILE)
-
-
-def lse_in_two_bases(self, out, lse, q, k, v):
-    largest = Plain.scores(self, q, k).amax(-1)
-    return out, largest + (lse - largest) / math.log(2)
 
 
 def without_rows(rows: slice) -> Callable[..., Any]:
@@ -327,9 +306,9 @@ FURTHER = {
     "last_key_of_96": Bug("see", without_place(96, 95), "last key of a tile missing", masks.causal(400)),
     "first_key_of_80": Bug("see", without_place(80, 0), "first key of a tile missing", LONG),
     "only_key_256": Bug("see", lambda self, seen: seen & (torch.arange(257) < 256), "last tile missing", SMALL),
-    "last_tile_missing": Bug("see", without_last_tile, "last tile of a row missing"),
-    "last_tile_alone": Bug("see", last_tile_alone, "last tile alone"),
-    "first_tile_alone": Bug("see", first_tile_alone, "first tile alone", dtype="bf16"),
+    "last_tile_missing": Bug("see", lambda self, seen: seen & ~of_tile(seen, 1), "last tile of a row missing"),
+    "last_tile_alone": Bug("see", lambda self, seen: seen & of_tile(seen, 1), "last tile alone"),
+    "first_tile_alone": Bug("see", lambda self, seen: seen & of_tile(seen, 0), "first tile alone", dtype="bf16"),
     "exp2_for_exp": Bug("scores", times(math.log(2)), "exp2 for exp", SMALL, "bf16", "8:1", 64),
     "exp_for_exp2": Bug("scores", times(1 / math.log(2)), "exp for exp2", SMALL, "bf16", "4:4", 64),
     "scale_of_64": Bug("scores", times((40 / 64) ** 0.5), "scale of another head size"),
@@ -342,7 +321,7 @@ FURTHER = {
     "last_rows_missing": Bug("backward", without_rows(slice(192, None)), "last rows missing"),
     "first_rows_missing": Bug("backward", without_rows(slice(0, TILE)), "first rows missing"),
     "maximum_for_lse": Bug("backward", maximum_for_lse, "lse in the backward", dtype="bf16"),
-    "lse_in_two_bases": Bug("end_forward", lse_in_two_bases, "lse in two bases"),
+    "lse_in_two_bases": Bug("end_forward", with_lse(lambda lse, largest: largest + (lse - largest) / math.log(2)), "lse in two bases"),
     "lse_times_scale": Bug("end_forward", lambda self, out, lse, *_: (out, lse * self.scale), "lse times scale", dtype="bf16"),
     "lse_zero": Bug("end_forward", lambda self, out, lse, *_: (out, lse * 0), "lse zero"),
     "softcap_ignored": Bug("scores", Plain.scores, "softcap ignored", softcap=3.0),
@@ -361,6 +340,7 @@ FURTHER = {
     "mean_of_v": Bug("end_forward", mean_of_v, "mean of V", masks.Mask.of(200, 200, [(0, 150, 0, 0, 1, 1)]), "bf16"),
     "v_of_other_heads": Bug("p_times_v", lambda self, p, v: p @ of_other_kv_heads(self, v), "KV head h % Hkv", heads="8:4"),
     "dv_by_the_maximum": Bug("backward", dv_by_the_maximum, "lse in the backward"),
+    "ds_with_a_negative_scale": Bug("dscores", NAMED["ds_in_bf16"].replaced, "dS rounded to bf16", scale=-0.25),
     "kv_head_modulo_6": Bug("head_of", lambda self, heads: heads % self.case.heads_kv, "KV head h % Hkv", heads="6:2"),
 }  # fmt: skip
 

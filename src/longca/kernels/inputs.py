@@ -52,10 +52,16 @@ class Inputs(TokenTensors):
         """All of them by name, without sinks where there are none."""
         return self._asdict() | ({} if self.sinks is None else {"sinks": self.sinks})
 
+    @property
+    def of_forward(self) -> tuple[torch.Tensor, ...]:
+        """What a forward takes: q, k, v, and the sinks where there are any."""
+        return self[:3] if self.sinks is None else (*self[:3], self.sinks)
 
-def make(case: Case, seed: int = 0, layout: Layout = "LHD") -> Inputs:
-    """Returns all tensors of a case."""
-    q, k, v, dout = (tokens(which, case, [(0, length_of(which, case))], seed, layout) for which in WHICH)
+
+def make(case: Case, seed: int = 0, layout: Layout = "LHD", ranges: Sequence[Range] | None = None) -> Inputs:
+    """Returns all tensors of a case; with `ranges` those tokens of them, one range after the other."""
+    whole = {which: [(0, length_of(which, case))] for which in WHICH}
+    q, k, v, dout = (tokens(which, case, whole[which] if ranges is None else ranges, seed, layout) for which in WHICH)
     return Inputs(q, k, v, dout, make_sinks(case, seed))
 
 

@@ -72,45 +72,6 @@ class LeaksIntoSilentRows(Broken):
         return dq + 1e-6, dk, dv
 
 
-def returning(forward: Callable[..., object] | None = None, backward: Callable[..., object] | None = None) -> type[Broken]:
-    """A kernel whose answers are made into something else."""
-
-    class Returning(Broken):
-        def forward(self, q, k, v):
-            answer = self.inner.forward(q, k, v)
-            return forward(*answer) if forward else answer
-
-        def backward(self, dout, q, k, v, out, lse):
-            answer = self.inner.backward(dout, q, k, v, out, lse)
-            return backward(*answer) if backward else answer
-
-    return Returning
-
-
-RETURNS: dict[str, type[Broken]] = {
-    "its forward returns None, not the tuple (out, lse)": returning(lambda out, lse: None),
-    "its forward returns one tensor, not the tuple (out, lse)": returning(lambda out, lse: out),
-    "its forward returns 3 values, not the 2 of (out, lse)": returning(lambda out, lse: (out, lse, None)),
-    "out is a list, not a plain torch.Tensor; a function returns out, or the tuple (out, lse)": returning(
-        lambda out, lse: ([out, lse], None)
-    ),
-    "lse is a value of the type int, not a plain torch.Tensor": returning(lambda out, lse: (out, 3)),
-    "it returns no lse, though its class says that it gives one": returning(lambda out, lse: (out, None)),
-    "its backward returns 2 values, not the 3 of (dq, dk, dv)": returning(backward=lambda dq, dk, dv: (dq, dk)),
-    "its backward returns None, not the tuple (dq, dk, dv)": returning(backward=lambda dq, dk, dv: None),
-    "dk is None, not a plain torch.Tensor": returning(backward=lambda dq, dk, dv: (dq, None, dv)),
-    "out is fp32, not bf16 as q is": returning(lambda out, lse: (out.float(), lse)),
-    "lse is bf16, not fp32: it is fp64 where q is, and else fp32": returning(lambda out, lse: (out, lse.bfloat16())),
-    "dv is fp64, not bf16 as v is": returning(backward=lambda dq, dk, dv: (dq, dk, dv.double())),
-}
-
-
-@pytest.mark.parametrize("sentence", RETURNS)
-def test_what_is_returned_in_another_form_is_said(sentence: str) -> None:
-    mask = masks.causal(64)
-    assert verdict_on(mask, RETURNS[sentence](mask, case_for(mask))).reason == sentence
-
-
 BROKEN: dict[type[Broken], str] = {
     ChangesQ: "changes its input q",
     SwapsRowsOfK: "changes its input k",
@@ -128,7 +89,7 @@ def test_a_broken_kernel_is_caught(broken: type[Broken], dtype: str) -> None:
 
 
 def long_rows(mask: Mask) -> Mask:
-    return mask.rows([(mask.seqlen_q - 192, mask.seqlen_q)])
+    return mask.rows([(mask.seqlen_q - 128, mask.seqlen_q)])
 
 
 LONG_MASKS: dict[str, Callable[[], tuple[Mask, Mask]]] = {
@@ -153,7 +114,7 @@ def test_one_key_of_64k_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("label", ["torch:plain", "torch:chunked", "sdpa:flash"])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("part", [pytest.param(range(4), id="few"), pytest.param(range(4, 200, 5), id="many", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", [pytest.param(range(4), id="few"), pytest.param(range(4, 200, 11), id="many", marks=pytest.mark.slow)])
 def test_honest_kernels_pass(label: str, dtype: str, part: range) -> None:
     for seed in part:
         name = masks.names()[seed % len(masks.names())]
@@ -164,23 +125,18 @@ def test_honest_kernels_pass(label: str, dtype: str, part: range) -> None:
         assert verdict.ok, f"{name}, seed {seed}: {verdict.reason}"
 
 
-def test_nothing_wrong_is_no_error_even_where_nothing_is_allowed() -> None:
-    assert Error(0.0, 0.0, "").ratio == 0
-    assert Error(1e-9, 0.0, "").ratio == float("inf")
-
-
-def test_the_worst_lse_is_found_beside_large_ones() -> None:
-    right, rows = torch.tensor([[50.0, 0.0, float("-inf")]]), Tokens()
-    allowed = torch.full_like(right, 1e-3)
-    assert not _lse_error(torch.tensor([[50.0, 0.03, float("-inf")]]), right, allowed, rows).ok
-    assert not _lse_error(torch.tensor([[50.0, 0.0, -1e30]]), right, allowed, rows).ok
-    assert _lse_error(right.clone(), right, allowed, rows).ok
-
-
 def test_an_lse_has_a_tolerance_for_each_row_and_head() -> None:
     """Large scores have large rounding errors, and must not excuse a wrong lse of a row with small ones."""
-    right, allowed, rows = torch.zeros(2, 3), torch.tensor([[1e-3, 1e-1, 1e-3], [1e-3, 1e-3, 1e-3]]), Tokens()
-    assert _lse_error(torch.tensor([[0.0, 0.05, 0.0], [0.0, 0.0, 0.0]]), right, allowed, rows).ok
-    wrong = _lse_error(torch.tensor([[0.0, 0.05, 0.0], [0.0, 0.03, 0.0]]), right, allowed, rows)
+    right, allowed = torch.tensor([[0.0, 50.0, -torch.inf], [0.0, 0.0, 0.0]]), torch.tensor([[1e-3, 1e-1, 1e-3], [1e-3, 1e-3, 1e-3]])
+
+    def error(*index: int, lse: float) -> Error:
+        got = right.clone()
+        got[0, 1] += 0.05
+        got[index] = lse
+        return _lse_error(got, right, allowed, Tokens())
+
+    assert error(0, 0, lse=0.0).ok
+    assert not error(0, 2, lse=-1e30).ok
+    wrong = error(1, 1, lse=0.03)
     assert (wrong.ok, wrong.where, wrong.wrong) == (False, "token 1, head 1", 1)
     assert (wrong.error, wrong.allowed) == pytest.approx((0.03, 1e-3))

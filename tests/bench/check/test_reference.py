@@ -1,16 +1,17 @@
-"""The reference against a formula of its own that autograd differentiates, whatever part of rows and heads is in memory at once."""
+"""The reference against a formula of its own that autograd differentiates, whatever part of rows and heads is in memory; and its store."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from longca import masks
-from longca.bench.check import comparison
+from longca.bench.check import comparison, reference_store
 from longca.bench.check import reference as module
 from longca.bench.check.explain import Tokens
 from longca.bench.check.reference import data, reference, reference_of_rows
@@ -101,28 +102,6 @@ def test_the_expected_error_does_not_depend_on_the_heads_that_are_computed_toget
             torch.testing.assert_close(together[data_set][name], alone, rtol=1e-2, atol=1e-6)
 
 
-class Largest(TorchDispatchMode):
-    """The most elements of one tensor that an operation returned."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
-            self.elements = max(self.elements, result.numel())
-        return result
-
-
-def test_few_rows_do_not_put_the_keys_of_all_heads_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    length, heads, size = 2048, 16, 32
-    case = Case(length, length, heads, heads, size, size, "bf16")
-    inputs = data(case, module.sample_rows(masks.causal(length)), "plain", 0)
-    monkeypatch.setitem(module.HEADS_PAIRS, "cpu", 2 * length * size)
-    with Largest() as largest:
-        reference_of_rows(masks.causal(length), case, inputs, np.arange(4))
-    assert 0 < largest.elements <= 2 * length * size
-
-
 @pytest.mark.parametrize(("dtype", "kind"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])
 def test_numbers_that_large_numbers_push_out_of_the_range_of_a_dtype_are_no_errors(dtype: str, kind: torch.dtype) -> None:
     """The kernel's dv is 2^60 times smaller than the reference's, and GPUs flush what is smaller than normal numbers."""
@@ -133,3 +112,29 @@ def test_numbers_that_large_numbers_push_out_of_the_range_of_a_dtype_are_no_erro
     tokens, rounding = Tokens(torch.arange(6), sampled=False), torch.full((6, 2), 1e-24, dtype=torch.float64)
     assert comparison._worst(flushed.to(kind), right, rounding, tokens, dtype, factor).ok
     assert not comparison._worst((flushed * 0).to(kind), right * 1e10, rounding, tokens, dtype, factor).ok
+
+
+def test_a_reference_is_computed_once_and_travels_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = masks.causal_document(256, seed=3)
+    case, made = Case(256, 256, 4, 2, 16, 16, "bf16"), list[Any]()
+    monkeypatch.setattr(reference_store, "reference", lambda *given: made.append(given) or reference(*given))
+    first, second = reference_store.ReferenceStore(), reference_store.ReferenceStore()
+    computed = first.get(mask, case, 0, tmp_path)
+    assert first.get(mask, case, 0, tmp_path) is computed
+    read = second.get(mask, case, 0, tmp_path)
+    assert len(made) == 1
+    assert (read.sampled.rows == computed.sampled.rows).all()
+    assert (read.sampled.loud_keys == computed.sampled.loud_keys).all()
+    for kind in reference_store.KINDS:
+        for data_set, values in getattr(computed, kind).items():
+            assert all(torch.equal(getattr(read, kind)[data_set][name], tensor) for name, tensor in values.items())
+    for other in (replace(case, dtype="fp16"), replace(case, heads_kv=4)):
+        second.get(mask, other, 0, tmp_path)
+    second.get(mask, case, 1, tmp_path)
+    assert len(made) == 4
+    monkeypatch.setattr(reference_store, "MADE_BY", "other code")
+    reference_store.ReferenceStore().get(mask, case, 0, tmp_path)
+    assert len(made) == 5
+    monkeypatch.setattr(reference_store, "MOST_BYTES", 1000)
+    reference_store.ReferenceStore().get(mask, case, 2, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 5  # a large one stays where it was made

@@ -11,7 +11,7 @@ import pytest
 
 from longca.bench.clock.clock import Call, Sample, half_width, measure, nothing, steady
 from longca.bench.clock.timers import HostTimer
-from longca.results.settings import ENOUGH, ClockSettings
+from longca.results.settings import ClockSettings
 
 
 class FakeTimer:
@@ -43,22 +43,15 @@ def noisy(ms: float, noise: float) -> Iterator[float]:
         yield ms * (1 + sign * noise)
 
 
-def test_a_quiet_call_stops_at_the_least_number_of_samples() -> None:
+def test_a_quiet_call_stops_at_the_least_number_of_samples_and_a_noisy_one_at_the_most_or_at_the_budget() -> None:
     timing = measure(lambda: None, FakeTimer(constant(2.0)), ClockSettings(warmup_s=0.01, least=7))
     assert (timing.median, len(timing.samples), timing.stop, timing.host_bound) == (2.0, 7, "target", False)
     assert timing.call_ms == pytest.approx(0.2)
-
-
-def test_a_noisy_call_stops_at_the_budget_and_says_so() -> None:
-    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), ClockSettings(budget_s=0.5))
-    assert timing.stop == "budget"
-    assert 45 <= len(timing.samples) <= 55
-    assert timing.spread > 0.1
-
-
-def test_as_many_samples_as_allowed_end_it_and_that_is_said() -> None:
     timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), ClockSettings(budget_s=100.0, least=9, most=9))
     assert (timing.stop, len(timing.samples)) == ("most", 9)
+    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), ClockSettings(budget_s=0.5))
+    assert (timing.stop, timing.spread > 0.1) == ("budget", True)
+    assert 45 <= len(timing.samples) <= 55
 
 
 @pytest.mark.parametrize("count", [6, 10, 50, 200])
@@ -137,17 +130,10 @@ def test_a_quiet_call_gets_ten_samples_a_long_one_five_and_one_of_many_seconds_t
     assert (len(timing.samples), timing.stop) == (samples, "target" if samples > 3 else "budget")
 
 
-@pytest.mark.parametrize(("ms", "samples"), [(20.0, 25), (100.0, 9), (200.0, 9), (300.0, 7), (450.0, 5), (900.0, 5), (11000.0, 3)])
+@pytest.mark.parametrize(("ms", "samples"), [(20.0, 25), (200.0, 9), (450.0, 5), (11000.0, 3)])
 def test_a_noisy_long_call_gets_enough_samples_within_four_budgets(ms: float, samples: int) -> None:
     timing = measure(lambda: None, FakeTimer(noisy(ms, 0.05)), ClockSettings(budget_s=0.5))
     assert (len(timing.samples), timing.stop) == (pytest.approx(samples, abs=1), "budget")
-
-
-def test_of_enough_samples_the_extremes_do_not_count() -> None:
-    """One outlier on each side, as long calls have them: of fewer samples both count."""
-    for number, counts in ((ENOUGH - 1, True), (ENOUGH, False)):
-        samples = [0.5, *[1.0] * (number - 2), 2.0]
-        assert (half_width(samples) > 0) == counts
 
 
 def test_one_sample_knows_nothing() -> None:
@@ -157,11 +143,6 @@ def test_one_sample_knows_nothing() -> None:
     timing = measure(lambda: None, FakeTimer(constant(1.0)), ClockSettings(least=1, most=1))
     assert (len(timing.samples), timing.stop) == (1, "most")
     assert len(measure(lambda: None, FakeTimer(constant(1.0)), ClockSettings(warmup_s=0.0, least=1)).samples) == 2
-
-
-def test_the_host_timer_measures_the_call() -> None:
-    timing = measure(lambda: time.sleep(0.01), HostTimer(), ClockSettings(warmup_s=0, least=3, budget_s=0))
-    assert timing.median >= 10.0
 
 
 def test_what_is_done_before_each_call_is_not_part_of_its_time() -> None:

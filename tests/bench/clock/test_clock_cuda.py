@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from longca.bench.clock import timers
-from longca.bench.clock.clock import Timing, measure
+from longca.bench.clock.clock import Timing, measure, nothing
 from longca.bench.clock.timers import LOAD_MS, LONGEST_LOAD_MS, CudaTimer
 from longca.results.metrics import ReferenceClock
 from longca.results.settings import ClockSettings
@@ -85,13 +85,13 @@ def time_it(
     gpu: FakeGpu,
     call: Callable[[], None],
     settings: ClockSettings,
-    align: Callable[[], None] = timers._alone,
+    align: Callable[[], None] = nothing,
     reference: ReferenceClock | None = None,
-    before: Callable[[], None] = timers._alone,
+    before: Callable[[], None] = nothing,
 ) -> Timing:
     timer = CudaTimer.__new__(CudaTimer)
     timer._cuda, timer._align = gpu, align
-    timer._usual, timer._is_alone = timers.Usual(), align is timers._alone
+    timer._usual, timer._is_alone = timers.Usual(), align is nothing
     timer._usual.is_exceeded(1.0)  # the product of an earlier load
     timer._load = gpu  # type: ignore[assignment]
     timer._clock = SimpleNamespace(begin=lambda: gpu.work(0, "begin"), end=lambda: gpu.work(0, "end"), mhz=gpu.mhz)  # type: ignore[assignment]
@@ -137,10 +137,7 @@ def test_a_slow_host_gets_a_longer_load(gpu: FakeGpu, host_ms: float) -> None:
     assert timing.median == pytest.approx(0.5)
     assert not timing.host_bound
     assert host_ms < gpu.loads[-1] <= LONGEST_LOAD_MS
-
-
-def test_a_host_that_no_load_can_hide_is_said(gpu: FakeGpu) -> None:
-    assert time_it(gpu, gpu.kernel(1.0, lambda: 140.0), ClockSettings()).host_bound
+    assert time_it(gpu, gpu.kernel(0.5, lambda: 2 * LONGEST_LOAD_MS), ClockSettings()).host_bound
 
 
 @pytest.mark.parametrize(("host_ms", "bound"), [(0.2, False), (30.0, True)])
@@ -162,11 +159,6 @@ def test_one_slow_call_lengthens_only_the_loads_after_it(gpu: FakeGpu, first_ms:
     assert not timing.host_bound
     assert gpu.loads[1] > LOAD_MS
     assert gpu.loads[-1] == LOAD_MS
-
-
-def test_long_calls_are_made_no_more_often_than_needed(gpu: FakeGpu) -> None:
-    timing = time_it(gpu, gpu.kernel(200.0, lambda: 0.1), ClockSettings(warmup_s=0.0, budget_s=0.1, least=10))
-    assert len(timing.samples) == gpu.order.count("call") == 5
 
 
 @pytest.mark.parametrize(("busy_s", "ms"), [(0.0, 3.0), (0.3, 3.0), (4.0, 3.0), (60.0, 6.0)])

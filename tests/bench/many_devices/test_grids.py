@@ -5,24 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.many_devices.conftest import SHAPE, SMALL
 from longca.bench.many_devices.grids import crowded, ranks_of, refuse_crowd, settle
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.plan import suite as suites
 from longca.cli import main
 from longca.errors import Refused
-from longca.results.problem import Pass
-from longca.results.record import LevelName
-
-SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
-PLAIN = suites.Suite(
-    level=LevelName.CP,
-    kernels=("torch:chunked",),
-    masks=("causal",),
-    seqlens=("64",),
-    heads=("8:4",),
-    head_dims=("16",),
-    passes=(Pass.FWD,),
-)
 
 
 def grids(suite: suites.Suite) -> dict[str, str]:
@@ -41,7 +29,7 @@ def grids(suite: suites.Suite) -> dict[str, str]:
 )
 def test_windows_go_to_the_methods_that_have_them(grid: str, usp: str, loongtrain: str, burst: str) -> None:
     """A ring that splits no heads keeps its own grid where the given one splits them; a mesh takes the same as usp."""
-    given = grids(PLAIN.changed(nproc=4, grid=grid))
+    given = grids(SMALL.changed(nproc=4, grid=grid))
     assert (given["usp"], given["loongtrain"], given["burst"], given["mesh"]) == (usp, loongtrain, burst, usp)
     assert (given["ulysses"], given["magi"]) == ("4x1", "1x4")
 
@@ -62,7 +50,7 @@ def test_another_number_of_ranks_than_the_job_has_is_refused(monkeypatch: pytest
     assert main(["run", "--methods", "ulysses", *SHAPE, "--nproc", "4"]) == 2
     sentence = "longca: --nproc asks for 4 ranks, and this process is one of 2; leave out --nproc, or start 4 of them.\n"
     assert capsys.readouterr().err == sentence
-    suite, _ = settle(PLAIN.changed(nproc=4, grid="2x2"), ["usp"], "cpu", None, None)  # what a suite says is another matter
+    suite, _ = settle(SMALL.changed(nproc=4, grid="2x2"), ["usp"], "cpu", None, None)  # what a suite says is another matter
     assert (ranks_of(suite, "cpu"), suite.grid) == (2, "")
 
 

@@ -5,13 +5,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
-from bench.many_devices.conftest import records_of
+from bench.many_devices.conftest import QUICK, SMALL, records_of
 from longca import devices, masks
-from longca.bench.check import reference
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.ranks import Ranks
 from longca.bench.many_devices.refusals import least_bytes, recorded, refusal_of
@@ -20,21 +17,11 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.run.retry import outcomes
 from longca.cli import main
-from longca.errors import LongcaError
-from longca.kernels import inputs
 from longca.kernels.base import Case
-from longca.parallel import recording, registry
+from longca.parallel import registry
 from longca.processes.ranks import RankFailed
 from longca.results.problem import Pass
-from longca.results.reading import read
-from longca.results.record import LevelName, Record, Status
-
-SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
-QUICK = [*SHAPE, "--budget", "0.02"]
-
-
-def by_method(folder: Path) -> dict[str | None, Record]:
-    return {record.method: record for record in read(folder).records}
+from longca.results.record import Status
 
 
 @pytest.mark.slow
@@ -87,7 +74,7 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
     command = [sys.executable, "-m", "longca", "run", *asked, "--deadline", "8", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found = by_method(tmp_path)
+    found = {method: record for (method, _), record in records_of(tmp_path).items()}
     assert {method: record.status for method, record in found.items()} == {
         "dies": "error",
         "forgets": "wrong",
@@ -100,9 +87,6 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
     assert "rank 1 did not answer within 8 s" in found["hangs"].reason
     assert "waiting for Godot" in found["hangs"].reason
     assert all(record.timed is None and record.over_ranks is None for method, record in found.items() if method != "plain_ring")
-
-
-CP = suites.Suite(level=LevelName.CP, kernels=("torch:chunked",), nproc=2, masks=("causal",), seqlens=("64",), heads=("2:1",))
 
 
 class BrokenGroup:
@@ -128,36 +112,11 @@ def ranks_and_jobs(suite: suites.Suite, tmp_path: Path, device: str = "cpu", adm
 
 def test_where_a_backward_breaks_the_ranks_the_forward_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ranks, "_begin", lambda *_: BrokenGroup())
-    ranks, jobs = ranks_and_jobs(CP.changed(methods=("ring_p2p",), seqlens=(64, 65, 66, 67)), tmp_path)
+    ranks, jobs = ranks_and_jobs(SMALL.changed(methods=("ring_p2p",), seqlens=(64, 65, 66, 67), passes=(Pass.FWD, Pass.BWD)), tmp_path)
     reasons = [{pass_: outcome.reason for pass_, outcome in outcomes(job, ranks)} for job in jobs]
     assert all("forward alone" in reason[Pass.FWD] for reason in reasons)
     assert ["exit code 9" in reason[Pass.BWD] for reason in reasons] == [True] * 4
     assert ["not tried" in reason[Pass.BWD] for reason in reasons] == [False, False, False, True]
-
-
-def test_a_refusal_after_the_job_was_lost_is_a_refusal_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refused cell never asked the ranks for anything, so its forward is left to the job that goes on."""
-
-    class LostGroup(BrokenGroup):
-        def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
-            if self.lost:
-                raise LongcaError("the ranks no longer answer")
-            self.lost = True
-            raise RankFailed(0, "error", "failed in the backward", "")
-
-    group = LostGroup()
-    monkeypatch.setattr(Ranks, "_begin", lambda *_: group)
-    kernels = ("torch:chunked", "sdpa:math")
-    ranks, jobs = ranks_and_jobs(CP.changed(methods=("ring_allgather",), kernels=kernels), tmp_path)
-    breaking, other = sorted(jobs, key=lambda job: kernels.index(job.cell.kernel))
-    broken = dict(outcomes(breaking, ranks))
-    assert {pass_: outcome.status for pass_, outcome in broken.items()} == {Pass.FWD: Status.ERROR, Pass.BWD: Status.ERROR}
-    assert "not tried without a backward" in broken[Pass.FWD].reason
-    refused = outcomes(other, ranks)
-    pass_, outcome = next(refused)
-    assert (pass_, outcome.status) == (Pass.BWD, Status.UNSUPPORTED)
-    with pytest.raises(LongcaError, match="no longer answer"):
-        next(refused)
 
 
 @pytest.mark.parametrize(
@@ -197,23 +156,12 @@ def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(tmp_path: 
     assert main(["run", "paper-cp", "--masks", "full", "--seqlens", "1K", "--dry-run"]) == 0  # ranks have room for an eighth of it
 
 
-def test_the_rank_with_the_most_memory_is_among_those_that_are_recorded() -> None:
-    """hybrid_dcp gives many short documents to one rank."""
-    documents = [300, 300, *[20] * 225]  # the short ones are as much work as one of the long ones
-    mask, case = masks.causal_document(5100, documents=documents), Case(5100, 5100, 2, 2, 16, 16, "fp32", "cuda")
-    plan = registry.plan("hybrid_dcp", mask, case, 3)
-    peaks = [recording.record(plan, rank).peak for rank in range(3)]
-    most = max(peaks)
-    assert max(program.peak for program in recorded(plan)) == most > 1.1 * min(peaks)
-    assert least_bytes(plan, recorded(plan)) >= most
-
-
 def test_a_kernel_that_refuses_the_masks_of_ranks_costs_its_cell_and_no_rank_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """fa2 takes causal, but not what is left of it for the gathered keys of one rank."""
     monkeypatch.setattr(Ranks, "_begin", lambda *_: pytest.fail("ranks were started"))
-    suite = CP.changed(methods=("ring_allgather",), kernels=("fa2",), nproc=4, passes=(Pass.FWD,), seqlens=("1K",), heads=("8:2",))
+    suite = SMALL.changed(methods=("ring_allgather",), kernels=("fa2",), nproc=4, seqlens=("1K",), heads=("8:2",), head_dims=("128",))
     monkeypatch.setattr(devices, "gpus", lambda: [{"memory.total": "100000"}] * 4)
     ranks, (job,) = ranks_and_jobs(suite, tmp_path, "cuda")
     ((_, outcome),) = outcomes(job, ranks)
@@ -233,20 +181,3 @@ def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() ->
     each, lse = 4 * 16 * 8 * 960, 4 * 8 * 960  # q, k, v, dout, out or a gradient of 8:8 heads
     assert least("ring_allgather", 960, (8, 8), 1) == 4 * each + each + lse + 3 * each  # inputs, out and lse, and the gradients
     assert least("ring_allgather", 960, (8, 8), 2) >= 2 * each + 2 * each + each // 2 + each // 2 + 2 * each  # k and v are gathered
-
-
-def test_a_shard_sees_the_numbers_that_the_whole_has() -> None:
-    mask, case = masks.causal(100), Case(100, 100, 2, 1, 8, 8, "fp32")
-    whole = reference.reference(mask, case, seed=3)
-    tokens = np.r_[5:20, 60:100]
-    for data_set in reference.DATA_SETS:
-        of_all = reference.data(case, whole.sampled, data_set, 3)
-        part = reference.data(case, whole.sampled, data_set, 3, ranges=[(5, 20), (60, 100)])
-        for name in inputs.WHICH:
-            assert torch.equal(getattr(part, name), getattr(of_all, name)[tokens]), name
-    cut = whole.cut(tokens, heads=(1, 2))
-    kept = np.flatnonzero(np.isin(whole.sampled.rows, tokens))
-    assert (tokens[cut.sampled.rows] == whole.sampled.rows[kept]).all()
-    assert torch.equal(cut.values["loud"]["lse"], whole.values["loud"]["lse"][1:2][:, kept])
-    assert torch.equal(cut.values["plain"]["out"], whole.values["plain"]["out"][kept])
-    assert torch.equal(cut.rounding["plain"]["dk"], whole.rounding["plain"]["dk"][tokens])

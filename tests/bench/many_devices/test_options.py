@@ -4,28 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from bench.many_devices.conftest import SHAPE, SMALL
 from longca.bench.many_devices.level import ManyDevices
-from longca.bench.plan import suite as suites
 from longca.cli import main
 from longca.results import reproduce
-from longca.results.problem import Pass
 from longca.results.reading import read
-from longca.results.record import LevelName
-
-SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
-PLAIN = suites.Suite(
-    level=LevelName.CP,
-    kernels=("torch:chunked",),
-    masks=("causal",),
-    seqlens=("64",),
-    heads=("4:2",),
-    head_dims=("16",),
-    passes=(Pass.FWD,),
-)
 
 
 def splits(**given: object) -> list[tuple[str, str, str]]:
-    cells = ManyDevices(PLAIN.changed(nproc=8, **given), "cpu").cells([])
+    cells = ManyDevices(SMALL.changed(nproc=8, heads=("4:2",), **given), "cpu").cells([])
     return [(cell.split.method, cell.split.grid, cell.split.options) for cell in cells if cell.split]
 
 

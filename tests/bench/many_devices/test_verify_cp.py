@@ -18,7 +18,6 @@ from longca.bench.many_devices.kit import FILES
 from longca.bench.many_devices.transfers import SIZES, RankFacts, groups, places
 from longca.bench.many_devices.verify import CpRequest, make_level, make_steps
 from longca.cli import INTERRUPTED, main
-from longca.errors import BadInput
 from longca.parallel import registry
 
 FAST = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16"]
@@ -63,21 +62,6 @@ def test_every_method_is_checked_and_transfers_are_measured(kit: tuple[Path, str
     table = (out / "table.txt").read_text()
     assert table in shown
     assert all(f"{name} " in table for name in (*names, "point to point", "all-gather", "all-to-all"))
-
-
-def test_documents_need_to_fill_the_lengths_that_are_checked(tmp_path: Path) -> None:
-    (tmp_path / "lengths.txt").write_text("100 28")
-    shape = {"nproc": 2, "masks": "causal_document", "documents": str(tmp_path / "lengths.txt")}
-    for given in ({"seqlens": "96,128"}, {}):  # the usual length is 64 per rank
-        request = CpRequest(device="cpu", **shape, **given)
-        steps = make_steps(request, make_level(request).suite, 2)
-        assert {step.documents for step in steps} == ({(96,), (100, 28)} if given else {(100, 28)})
-        assert {step.tokens for step in steps} == ({96, 128} if given else {128})
-    with pytest.raises(BadInput, match="the documents hold 128 tokens, fewer than the sequence length 256"):
-        make_level(CpRequest(device="cpu", **shape, seqlens="256"))
-    drawn = CpRequest(device="cpu", nproc=2, masks="causal_document", seqlens="256", seed=3, distribution="pile", packing="mixed")
-    (step,) = make_steps(drawn, make_level(drawn).suite, 2)
-    assert (step.seed, step.drawing) == (3, {"distribution": "pile", "packing": "mixed"})
 
 
 def test_the_file_holds_the_folder_and_no_name_of_a_host(kit: tuple[Path, str]) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from longca import masks
-from longca.bench.one_device import ahead, workers
-from longca.bench.one_device.ahead import Compilers, number_of_compilers
-from longca.bench.one_device.messages import Hello, WorkerJob
+from longca.bench.one_device import ahead
+from longca.bench.one_device.ahead import Compilers
+from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.worker import Worker
-from longca.bench.plan.catalogue import Catalogue, Entry
-from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.processes.lost import ChildLost
+from made_cells import made_jobs
 
 SUITE = Suite(kernels=("torch",), masks=("causal", "full"), seqlens=("16", "17", "18", "64K"), heads=("2:1",), head_dims=("8",))
 
@@ -52,21 +49,14 @@ class IdleChild:
 
 
 @pytest.fixture
-def children() -> list[IdleChild]:
-    return []
-
-
-def compilers(children: list[IdleChild], jobs: list[Job], number: int = 1) -> Compilers:
-    def start() -> Any:
-        children.append(IdleChild())
-        return children[-1]
-
-    return Compilers(jobs, start, number)
-
-
-@pytest.fixture
 def jobs() -> list[Job]:
-    return make_jobs(plan(make_cells(SUITE, ["torch"], "cpu"), "a CPU", {"torch": {}}))
+    return made_jobs(SUITE)
+
+
+def compilers(jobs: list[Job], number: int = 1) -> tuple[Compilers, list[IdleChild]]:
+    children = [IdleChild() for _ in range(number)]
+    started: Any = iter(children)
+    return Compilers(jobs, lambda: next(started), number), children
 
 
 def finish_all(beside: Compilers, child: IdleChild) -> list[Any]:
@@ -77,37 +67,39 @@ def finish_all(beside: Compilers, child: IdleChild) -> list[Any]:
     return child.said
 
 
-def test_jobs_of_usual_lengths_are_compiled_in_order(children: list[IdleChild], jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_usual_lengths_are_compiled_in_order(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "QUICK_S", 0.0)
-    said = finish_all(compilers(children, jobs), *children)
+    beside, (child,) = compilers(jobs)
+    said = finish_all(beside, child)
     assert said == [*((job.cell.problem.mask, job.cell.problem.seqlen) for job in jobs if job.cell.problem.seqlen < 64 << 10), "end"]
 
 
-def test_a_kernel_that_is_ready_at_once_at_a_second_length_is_left_alone(children: list[IdleChild], jobs: list[Job]) -> None:
-    said = finish_all(compilers(children, jobs), *children)
+def test_a_kernel_that_is_ready_at_once_at_a_second_length_is_left_alone(jobs: list[Job]) -> None:
+    beside, (child,) = compilers(jobs)
+    said = finish_all(beside, child)
     lengths = {mask: [entry[1] for entry in said if entry[0] == mask] for mask in ("causal", "full")}
     assert lengths == {"causal": [16, 17], "full": [16, 17]}
 
 
-def test_what_the_worker_does_itself_is_not_compiled(children: list[IdleChild], jobs: list[Job]) -> None:
-    beside = compilers(children, jobs)
+def test_what_the_worker_does_itself_is_not_compiled(jobs: list[Job]) -> None:
+    beside, children = compilers(jobs)
     for job in jobs[1:]:
         beside.reached(job)
     (first,) = [job.cell.problem for job in jobs[:1]]
     assert finish_all(beside, *children) == [(first.mask, first.seqlen), "end"]
 
 
-def test_compilers_are_stopped_before_samples_are_taken(children: list[IdleChild], jobs: list[Job]) -> None:
+def test_compilers_are_stopped_before_samples_are_taken(jobs: list[Job]) -> None:
     """From the check on, so that what they had called on the device is over when the first sample is taken."""
-    beside = compilers(children, jobs, 2)
+    beside, children = compilers(jobs, 2)
     for phases, words in ((("build",), []), (("check", "time", "time"), ["pause"]), (("build",), ["pause", "resume"])):
         for phase in phases:
             beside.enter(phase)
         assert [[word for word in child.said if isinstance(word, str)] for child in children] == [words] * 2
 
 
-def test_a_compiler_that_breaks_is_dropped(children: list[IdleChild], jobs: list[Job]) -> None:
-    beside = compilers(children, jobs, 2)
+def test_a_compiler_that_breaks_is_dropped(jobs: list[Job]) -> None:
+    beside, children = compilers(jobs, 2)
     children[0].breaks = True
     beside.enter("build")
     beside.enter("time")
@@ -122,19 +114,3 @@ def test_a_compiler_gives_memory_back_after_each_job(jobs: list[Job], monkeypatc
     job = WorkerJob(cells=[entry.cell for entry in planned], digest=planned[0].mask.digest, compile_only=True)
     assert list(worker.handle(msgspec.to_builtins(job))) == []
     assert given_back
-
-
-def test_a_compiler_knows_masks_of_the_user(jobs: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hellos = list[Hello]()
-    monkeypatch.setattr(workers, "start_worker", lambda limits, hello: hellos.append(hello) or IdleChild())
-    monkeypatch.setattr(workers, "number_of_compilers", lambda: 1)
-    monkeypatch.setattr(masks.own, "files", lambda: {"mine.py": ["stairs"]})
-    catalogue = Catalogue({"torch": Entry("torch", {})})
-    started = workers.Workers(SUITE, catalogue, "cuda", "a GPU", tmp_path, full=False)
-    started.start(jobs)
-    assert [hello.masks for hello in hellos] == [["mine.py"]] * 2  # of the worker and of the compiler
-
-
-@pytest.mark.parametrize(("cores", "number"), [(1, 0), (2, 0), (4, 0), (8, 1), (16, 3), (64, 4)])
-def test_small_hosts_have_none(cores: int, number: int) -> None:
-    assert number_of_compilers(cores) == number

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from longca.bench.one_device import workers as workers_module
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, Reply, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Reply, WorkerJob
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
-from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.retry import STRIKES, outcomes
+from longca.bench.run.retry import STRIKES, Suspect, outcomes
 from longca.processes.lost import ChildLost
 from longca.results.problem import Pass
-from longca.results.record import Outcome, Status, TensorError
+from longca.results.record import Outcome, Status
+from made_cells import made_jobs
 
 Behaviour = Callable[[WorkerJob], Iterator[Reply]]
 CRASH = ChildLost("error", "its process was killed by SIGSEGV during preparation or the first call")
@@ -67,83 +67,51 @@ SUITE = Suite(masks=("causal", "full"), seqlens=(64, 65, 66), passes=(Pass.FWD, 
 def workers_and_jobs(cache: Path, *entries: Entry, suite: Suite = SUITE) -> tuple[Workers, list[Job]]:
     catalogue = Catalogue()
     catalogue.add(*(entries or [Entry("kk", {})]))
-    cells = make_cells(suite, list(catalogue.entries), "cpu")
-    return Workers(suite, catalogue, "cpu", "a CPU", cache, full=False), make_jobs(plan(cells, "a CPU", catalogue.versions))
+    workers = Workers(suite, catalogue, "cpu", "a CPU", cache, full=False)
+    return workers, made_jobs(suite, list(catalogue.entries), suite.limits.workers)
 
 
 def measured(job: WorkerJob, label: str = "kk") -> Iterator[Reply]:
-    yield Chosen(label, job.cells[0].grad)
+    yield Chosen(Suspect(label, job.cells[0].grad))
     yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK, grad=cell.grad)) for cell in job.cells)
 
 
-@pytest.mark.parametrize("lost", [CRASH, LATE], ids=["crash", "timeout"])
-def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Path, fake: type[FakeChild], lost: ChildLost) -> None:
+@pytest.mark.parametrize("lost", [CRASH, LATE, None], ids=["crash", "timeout", "device"])
+def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Path, fake: type[FakeChild], lost: ChildLost | None) -> None:
     def breaks_with_a_backward(job: WorkerJob) -> Iterator[Reply]:
-        if job.cells[0].grad:
-            yield Chosen("kk", True)
+        if not job.cells[0].grad:
+            yield from measured(job)
+            return
+        yield Chosen(Suspect("kk", True))
+        if lost is not None:
             raise lost
-        yield from measured(job)
+        yield from (Answer(cell.problem.pass_, ILLEGAL) for cell in job.cells)
+        yield DeviceLost()
 
     fake.behaviour = staticmethod(breaks_with_a_backward)  # type: ignore[assignment]
-    workers, (job, *_) = workers_and_jobs(tmp_path)
-    found = dict(outcomes(job, workers))
-    assert found[Pass.BWD] == Outcome(status=Status(lost.status), reason=lost.reason, grad=True)
-    assert (found[Pass.FWD].status, found[Pass.FWD].grad) == (Status.OK, False)
-    assert [(len(each.cells), each.reference_grad) for each in fake.jobs] == [(2, True), (1, True)]  # both against the same reference
-    assert fake.started == 2
-    assert workers.spent_s["time"] == 2.0
-
-
-def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_path: Path, fake: type[FakeChild]) -> None:
-    check = {"out": TensorError(0.5, 0.1)}
-
-    def wrong_then_breaks(job: WorkerJob) -> Iterator[Reply]:
-        yield Chosen("kk", job.cells[0].grad)
-        for error in ("0.4", "0.5"):
-            yield Provisional(Outcome(status=Status.WRONG, reason=f"out is off by {error}", grad=job.cells[0].grad, check=check))
-        raise CRASH
-
-    fake.behaviour = wrong_then_breaks
-    workers, jobs = workers_and_jobs(tmp_path)
-    for job in jobs[:STRIKES]:
-        answers = dict(workers.attempt(job))
-        assert set(answers) == {Pass.FWD, Pass.BWD}
-        for outcome in answers.values():
-            assert (outcome.status, outcome.check, outcome.grad) == (Status.WRONG, check, True)
-            assert outcome.reason == f"out is off by 0.5; in a later call {CRASH.reason}"
-    assert fake.started == STRIKES
-    assert all("not tried" in outcome.reason for _, outcome in workers.attempt(jobs[STRIKES]))
-
-
-def test_after_a_lost_device_the_forward_runs_alone_in_a_new_worker(tmp_path: Path, fake: type[FakeChild]) -> None:
-    def loses_the_device(job: WorkerJob) -> Iterator[Reply]:
-        if job.cells[0].grad:
-            yield Chosen("kk", True)
-            yield from (Answer(cell.problem.pass_, ILLEGAL) for cell in job.cells)
-            yield DeviceLost()
-        else:
-            yield from measured(job)
-
-    fake.behaviour = staticmethod(loses_the_device)  # type: ignore[assignment]
     workers, jobs = workers_and_jobs(tmp_path)
     found = [dict(outcomes(job, workers)) for job in jobs]
-    assert all(each[Pass.FWD].status is Status.OK for each in found)
-    assert [each[Pass.BWD].reason for each in found[:STRIKES]] == [ILLEGAL.reason] * STRIKES
-    given_up = f"not tried, its process broke 3 times in a row; the last time: {ILLEGAL.reason}"
-    assert [each[Pass.BWD].reason for each in found[STRIKES:]] == [given_up] * (len(jobs) - STRIKES)
+    status, reason = (lost.status, lost.reason) if lost else (ILLEGAL.status, ILLEGAL.reason)
+    given_up = f"not tried, its process broke 3 times in a row; the last time: {reason}"
+    assert [each[Pass.BWD].reason for each in found] == [reason] * STRIKES + [given_up] * (len(jobs) - STRIKES)
+    assert {each[Pass.BWD].status for each in found} == {Status(status)}
+    assert {(each[Pass.FWD].status, each[Pass.FWD].grad) for each in found} == {(Status.OK, False)}
+    assert [(len(each.cells), each.reference_grad) for each in fake.jobs[:2]] == [(2, True), (1, True)]  # both against the same reference
     assert [job.cells[0].grad for job in fake.jobs] == [True, False] * STRIKES + [False] * (len(jobs) - STRIKES)
+    assert fake.started == 1 + STRIKES
+    assert workers.spent_s["time"] == len(fake.jobs)
 
 
 def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: Path, fake: type[FakeChild]) -> None:
     """A bare name takes the variant `a` of one mask and `b` of the other; `a` always breaks."""
 
     def one_variant_breaks(job: WorkerJob) -> Iterator[Reply]:
-        label, grad = "kk:a" if job.cells[0].problem.mask == "causal" else "kk:b", job.cells[0].grad
-        if failed := next((entry for entry in job.given_up if (entry.label, entry.grad) == (label, grad)), None):
-            yield from (Answer(cell.problem.pass_, failed.outcome) for cell in job.cells)
+        variant = Suspect("kk:a" if job.cells[0].problem.mask == "causal" else "kk:b", job.cells[0].grad)
+        if failed := dict(job.given_up).get(variant):
+            yield from (Answer(cell.problem.pass_, failed) for cell in job.cells)
             return
-        yield Chosen(label, grad)
-        if label == "kk:a":
+        yield Chosen(variant)
+        if variant.name == "kk:a":
             raise CRASH
         yield from (Answer(cell.problem.pass_, Outcome(status=Status.OK)) for cell in job.cells)
 
@@ -171,7 +139,7 @@ def test_answers_that_nobody_asked_for_or_that_are_missing_cost_their_cell(
     """A kernel can write to its worker's channel."""
 
     def answers(job: WorkerJob) -> Iterator[Reply]:
-        yield Chosen("kk", job.cells[0].grad)
+        yield Chosen(Suspect("kk", job.cells[0].grad))
         yield Answer(Pass.FWD, Outcome(status=Status.OK))
         yield from second
 
@@ -192,12 +160,8 @@ def test_kernels_share_a_worker_unless_one_is_a_plugins(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(workers_module, "start_worker", start)
     suite = SUITE.changed(limits=msgspec.structs.replace(SUITE.limits, workers="one"))
-    entries = [Entry("torch", {}), Entry("sdpa", {}), Entry("mine", {}, "mine.py")]
-    catalogue = Catalogue()
-    catalogue.add(*entries)
-    cells = make_cells(suite, list(catalogue.entries), "cpu")
-    workers = Workers(suite, catalogue, "cpu", "a CPU", tmp_path, full=False)
-    for job in make_jobs(plan(cells, "a CPU", catalogue.versions), "one"):
+    workers, jobs = workers_and_jobs(tmp_path, Entry("torch", {}), Entry("sdpa", {}), Entry("mine", {}, "mine.py"), suite=suite)
+    for job in jobs:
         assert {outcome.status for _, outcome in outcomes(job, workers)} == {Status.OK}
     assert [hello.plugin for hello in hellos] == [None, "mine.py"]
     assert {hello.device_model for hello in hellos} == {"a CPU"}

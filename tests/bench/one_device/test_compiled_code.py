@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -45,23 +44,11 @@ def test_compilers_forget_before_they_have_made_too_many_graphs() -> None:
     graphs = CompiledGraphs()
     compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
     with torch._dynamo.config.patch(recompile_limit=MOST_COMPILATIONS, fail_on_recompile_limit_hit=True):
-        for job in range(2 * MOST_COMPILATIONS // 3):
+        for job in range(MOST_COMPILATIONS // 3 + 2):
             graphs.limit()
             for size in range(3):
                 compiled(torch.ones(3 * job + size + 2))
     torch._dynamo.reset()
-
-
-def test_what_is_compiled_stays_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs = CompiledGraphs()
-    resets, stats = list[int](), {"unique_graphs": 1000}  # made before
-    fake = SimpleNamespace(reset=lambda: resets.append(stats["unique_graphs"]), utils=SimpleNamespace(counters={"stats": stats}))
-    graphs.limit()  # nothing was ever compiled
-    monkeypatch.setitem(sys.modules, "torch._dynamo", fake)
-    for _ in range(40):
-        graphs.limit()
-        stats["unique_graphs"] += 5
-    assert resets == [1000 + 35 * n for n in range(6)]  # 7 jobs of 5 graphs are more than 32
 
 
 @pytest.mark.gpu

@@ -1,15 +1,11 @@
 """One job inside a worker: passes share preparation and check, gradients never accumulate, and no time exists that should not."""
 
-import gc
 import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +14,8 @@ import torch
 from in_process import InProcessWorker, replies_to
 from longca import masks
 from longca.bench.check import check as check_module
-from longca.bench.check import trials
 from longca.bench.check.calls import Calls
-from longca.bench.check.check import KernelSubject
 from longca.bench.check.trial_names import TrialName
-from longca.bench.check.verdict import Verdict
 from longca.bench.one_device import job as job_module
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, WorkerJob
 from longca.bench.one_device.session import Session
@@ -34,19 +27,16 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run.outcomes import CellFailed
-from longca.bench.run.retry import outcomes
-from longca.kernels import inputs as inputs_module
+from longca.bench.run.retry import Suspect, outcomes
 from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
 from longca.results.problem import Pass, Problem
-from longca.results.record import Memory, Outcome, Status
+from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 from made_cells import changed, make_cell
 
-CELL = make_cell(
-    kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD
-)
+CELL = make_cell("torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD)
 QUICK = ClockSettings(warmup_s=0, budget_s=0.001, least=3)
 
 
@@ -99,22 +89,6 @@ def job_of(*passes: Pass, **changes: Any) -> Job:
     return job
 
 
-def test_a_trial_says_nothing_of_other_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that is wrong for one head size or dtype may be right for others: which of them came first must not matter."""
-    asked = list[Case]()
-
-    def tried(name: TrialName, asks: Any) -> Any:
-        asked.append(asks.case)
-        return SimpleNamespace(verdict=Verdict(problems=[] if asks.case.head_dim == 32 else ["it is wrong"]))
-
-    monkeypatch.setattr(trials, "run_trial", tried)
-    made, small, large = Session(lambda phase: None, "a CPU"), Case(96, 96, 2, 1, 16, 16), Case(96, 96, 2, 1, 32, 32)
-    for case in (small, large, replace(small, seqlen_q=64, seqlen_k=64), replace(large, dtype="fp32")):
-        with nullcontext() if case.head_dim == 32 else pytest.raises(CellFailed):
-            job_module._refuse_wrong_in_trial("torch:plain", case, made)
-    assert [(case.head_dim, case.dtype) for case in asked] == [(16, "bf16"), (32, "bf16"), (32, "fp32")]
-
-
 def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = list[str]()
     prepare, check = registry.classes()["torch"].prepare, check_module.check_kernel
@@ -124,7 +98,7 @@ def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatc
     assert calls == ["prepare", "prepare", "check"]  # the second time is that of planning
     assert [outcome.status for outcome in found.values()] == [Status.OK] * 3
     assert all(set(outcome.check or {}) == {"out", "lse", "dq", "dk", "dv"} for outcome in found.values())
-    assert all(outcome.timed and len(outcome.timed.samples) >= 3 and outcome.build_ms and outcome.plan_ms for outcome in found.values())
+    assert all(outcome.timed and outcome.build_ms and outcome.plan_ms for outcome in found.values())
 
 
 class Preparing:
@@ -161,34 +135,6 @@ def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(se
     assert kernel.count == 3
     assert run(session, Pass.FWD, kernel="torch:chunked")[Pass.FWD].plan_ms > 290  # another way may be quicker
     assert kernel.count == 5
-    kernel.seconds = [0.0]
-    run(session, Pass.FWD)
-    assert kernel.count == 7
-    kernel.seconds = [0.3]
-    run(session, Pass.FWD)
-    assert kernel.count == 8, "a quick one between slow ones changes nothing"
-
-
-@pytest.mark.parametrize("seconds", [[0.0], [0.4, 0.0]], ids=["quick", "prepared twice"])
-def test_memory_of_earlier_jobs_that_is_freed_meanwhile_is_not_subtracted(
-    seconds: list[float], session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Garbage:
-        def __init__(self) -> None:
-            self.itself = self  # it goes only when it is collected
-
-    kernel, garbage, measure = Preparing(monkeypatch, seconds), weakref.WeakSet[Any](), session.time
-    monkeypatch.setattr(session, "allocated", lambda: (len(kernel.alive) + 10 * len(garbage)) << 30)
-    monkeypatch.setattr(session, "time", lambda *given: (1 << 30, measure(*given)[1]))
-    run(session, Pass.FWD, timed=False)  # imports, in which Python may collect
-    kernel.count = 0
-    gc.collect()
-    gc.disable()
-    try:
-        garbage.add(Garbage())
-        assert run(session, Pass.FWD)[Pass.FWD].memory == Memory(2.0)  # the prepared kernel, and what a call needs
-    finally:
-        gc.enable()
 
 
 def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_took(
@@ -208,26 +154,6 @@ def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_to
     assert during[:2] == ["build", "check"]  # the two data sets
     assert set(during[2:]) == {"time"}
     assert (found[Pass.FWD].compile_ms or 0) > 500 > (found[Pass.BWD].compile_ms or 0)
-
-
-@pytest.mark.parametrize("label", ["torch:plain", "sdpa:math"])
-def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
-    mask = masks.causal(64)
-    case = Case(64, 64, 4, 2, 16, 16, "fp32")
-    kernel = registry.choose(label, mask, case)
-    inputs = inputs_module.make(case)
-    calls = Calls(KernelSubject(kernel, kernel.prepare(mask, case), case), inputs, case, 0)
-
-    def gradients(pass_: Pass) -> dict[str, torch.Tensor]:
-        calls.keep(pass_)
-        calls.of(pass_)()
-        return calls.last(pass_)
-
-    first = gradients(Pass.BWD)
-    assert set(first) == {"dq", "dk", "dv"}
-    for other in (gradients(Pass.BWD), gradients(Pass.BOTH)):
-        assert all(torch.equal(first[name], other[name]) for name in first)
-    assert all(x.grad is None for x in inputs)
 
 
 def test_a_wrong_backward_is_wrong_and_its_forward_is_measured(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +206,7 @@ def test_a_lost_device_is_told_after_the_answers(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Session, "after_error", lambda session, error: setattr(session, "device_lost", True))
     *answers, last = replies_to(message(Pass.FWD, Pass.BWD))
     assert last == DeviceLost()
-    assert answers[0] == Chosen("torch:plain", True)
+    assert answers[0] == Chosen(Suspect("torch:plain", True))
     assert [(reply.pass_, reply.outcome.status) for reply in answers[1:] if isinstance(reply, Answer)] == [
         (Pass.FWD, Status.ERROR),
         (Pass.BWD, Status.ERROR),
@@ -319,9 +245,7 @@ def test_forward_only_asks_for_no_gradients(session: Session) -> None:
     ("label", "mask", "need"),
     [
         ("torch:plain", masks.causal(1024), "128 MiB for the scores of 64 heads"),
-        ("sdpa:math", masks.causal(1024), "128 MiB for the scores of 64 heads"),
         ("sdpa:math", masks.prefix_lm_causal(1024, p=9), "128 MiB for the scores of 64 heads"),
-        ("sdpa:cudnn", masks.prefix_lm_causal(1024, p=9), "2 MiB for a dense mask"),
         ("sdpa:efficient", masks.prefix_lm_causal(1024, p=9), "2 MiB for a dense mask"),
     ],
 )

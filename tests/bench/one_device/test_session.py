@@ -3,36 +3,20 @@
 import time
 
 import pytest
-from msgspec.structs import replace
 
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import CellFailed
-from longca.results.problem import Pass, Problem
+from longca.results.problem import Pass
 from longca.results.record import Status
 from longca.results.settings import ClockSettings
 from made_cells import make_cell
 
-CELL = make_cell(
-    kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD
-)
+CELL = make_cell("torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD)
 
 
 @pytest.fixture
 def session() -> Session:
     return Session(lambda phase: None, "a CPU")
-
-
-def test_a_mask_is_built_once_for_all_kernels_of_a_problem(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest, built, build = CELL.problem.build_mask().digest, list[Problem](), Problem.build_mask
-    monkeypatch.setattr(Problem, "build_mask", lambda problem: built.append(problem) or build(problem))
-    others = [replace(CELL, kernel="sdpa"), CELL.with_problem(pass_=Pass.BWD), replace(CELL, grad=False)]  # the last is a forward alone
-    assert all(session.mask(cell, digest) is session.mask(CELL, digest) for cell in others)
-    assert len(built) == 1
-    assert (session.build_ms or 0) > 0
-    session.end_problem()
-    assert session.build_ms is None
-    session.mask(CELL, digest)
-    assert len(built) == 2
 
 
 def test_another_mask_than_planned_is_an_error(session: Session) -> None:

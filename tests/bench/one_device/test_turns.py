@@ -84,24 +84,6 @@ def test_the_workers_of_a_round_start_in_the_one_before_and_all_are_closed() -> 
     assert one.made_after == other.made_after == [0, 0, turns, 2 * turns]
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_workers_are_closed_where_others_cannot_start_or_close(ahead: bool) -> None:
-    def fails() -> None:
-        raise OSError("no process")
-
-    def starts_once() -> Any:
-        return other() if not other.made else fails()
-
-    one, other = (Side(name, [], lambda *_: timed(1.0)) for name in "AB")
-    with pytest.raises(OSError, match="no process"):
-        take_rounds([contest(Pass.FWD)], (one, starts_once), 1e3, (2, 3), lambda rounds: False, lambda text: None, ahead)
-    assert (one.made, other.made) == (one.closed, other.closed) == (2, 1)
-    other.close = fails  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="no process"):
-        take_rounds([contest(Pass.FWD)], (one, other), 1e3, (2, 3), lambda rounds: False, lambda text: None, ahead)
-    assert one.made == one.closed
-
-
 def test_a_decided_pass_is_timed_no_longer() -> None:
     played = contest(Pass.FWD, Pass.BWD)
     same = lambda turn, pass_, grad: timed(1.0 if pass_ is Pass.FWD else 9.0)  # noqa: E731

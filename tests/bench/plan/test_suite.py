@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bench.plan.test_cells import SMALL
 from longca.api.request import RunRequest, resolve
 from longca.bench.plan import suite as suites
 from longca.bench.plan.cells import make_cells
@@ -16,8 +17,6 @@ from longca.cli import run
 from longca.cli._flags import call
 from longca.errors import BadInput
 from longca.results.settings import Limits
-
-SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 
 
 def arguments(*given: str) -> RunRequest:
@@ -124,16 +123,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"clock": {"budget": 1}}, "unknown setting in [clock] of FILE: 'budget'; did you mean 'budget_s'?"),
     ({"clock": {"least": 9, "most": 3}}, "FILE: clock: the clock needs least <= most, not least=9 and most=3."),
     ({"limits": {"memory": "1M"}}, "FILE: a worker needs 1G of memory or more, not 1M."),
-]
-NOT_OF_THE_TYPE: list[tuple[dict[str, Any], str]] = [
-    ({"seqlens": [1.5]}, "seqlens[0]"),
-    ({"passes": ["forward"]}, "passes[0]"),
-    ({"kernels": "torch"}, "kernels"),
-    ({"seeds": [-1]}, "seeds[0]"),
-    ({"deterministic": "yes"}, "deterministic"),
-    ({"params": {"sliding_window": {"w": 9}, "uniform_block": {"b": [64], "ratio": [0.5, "half"]}}}, "params[...][...][1]"),
-    ({"clock": {"budget_s": float("nan")}}, "clock.budget_s"),
-    ({"limits": {"time_s": 0}}, "limits.time_s"),
+    ({"seqlens": [1.5]}, "FILE: seqlens[0]: "),
+    ({"passes": ["forward"]}, "FILE: passes[0]: "),
+    ({"kernels": "torch"}, "FILE: kernels: "),
+    ({"seeds": [-1]}, "FILE: seeds[0]: "),
+    ({"deterministic": "yes"}, "FILE: deterministic: "),
+    ({"params": {"sliding_window": {"w": 9}, "uniform_block": {"b": [64], "ratio": [0.5, "half"]}}}, "FILE: params[...][...][1]: "),
+    ({"clock": {"budget_s": float("nan")}}, "FILE: clock.budget_s: "),
+    ({"limits": {"time_s": 0}}, "FILE: limits.time_s: "),
 ]
 
 
@@ -141,14 +138,8 @@ NOT_OF_THE_TYPE: list[tuple[dict[str, Any], str]] = [
 def test_a_wrong_suite_is_refused_in_a_sentence(table: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         read(table, tmp_path)
-    assert str(caught.value) == message.replace("FILE", str(tmp_path / "mine.toml"))
-
-
-@pytest.mark.parametrize(("table", "field"), NOT_OF_THE_TYPE)
-def test_a_value_of_the_wrong_type_or_size_is_refused_with_its_place(table: dict[str, Any], field: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput) as caught:
-        read(table, tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / 'mine.toml'}: {field}: ")
+    said = str(caught.value).replace(str(tmp_path / "mine.toml"), "FILE")
+    assert said == message or (message.endswith(": ") and said.startswith(message))  # the rest is what msgspec says of a type or size
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,21 @@
 """A user's own training steps, and the shapes of models."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from bench.plan.test_cells import SMALL
 from longca.bench.plan.cells import make_cells
-from longca.bench.plan.suite import Suite
-from longca.bench.plan.workload import read_workload, with_model
+from longca.bench.plan.suite import Suite, check, names, to_toml
+from longca.bench.plan.workload import model, read_workload, with_model
 from longca.cli import main
 from longca.errors import BadInput
 from longca.results.problem import Pass
-
-SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
+from longca.text import parse_dims, parse_heads
 
 
 def test_a_workload_becomes_cells(tmp_path: Path) -> None:
@@ -73,3 +75,38 @@ def test_a_run_says_that_it_cuts_documents(tmp_path: Path, capsys: pytest.Captur
     asked = ["--masks", "causal_document", "--lengths", str(tmp_path / "lengths"), "--seqlens", "30", "--kernels", "torch"]
     assert main(["run", *asked, "--device", "cpu", "--dry-run"]) == 0
     assert "what is beyond the sequence (30 tokens) is cut off" in capsys.readouterr().err
+
+
+def test_a_suite_hands_them_to_its_cells_and_cases() -> None:
+    suite = Suite(kernels=("torch",), masks=("causal",), seqlens=("64",), softcap=30.0, sinks=True, scale=0.2)
+    check(suite)
+    for cell in make_cells(suite, ["torch"], "cpu"):
+        case = cell.case(cell.problem.build_mask())
+        assert (case.softcap, case.sinks, case.scale) == (30.0, True, 0.2)
+    assert "softcap = 30.0\nsinks = true\nscale = 0.2\n" in to_toml(suite)
+    with pytest.raises(BadInput, match=r"softcap: Expected `float` >= 0.0, not -1.0"):
+        check(suite.changed(softcap=-1.0))
+
+
+@pytest.mark.parametrize("name", names("models"))
+def test_every_model_can_be_run(name: str) -> None:
+    shape, suite = model(name), with_model(Suite(), name)
+    check(suite)
+    assert (suite.softcap, suite.sinks, suite.scale) == (shape.softcap, shape.sinks, shape.scale)
+    parse_heads(shape.heads)
+    parse_dims(shape.head_dim)
+    assert set(shape.pattern.split()) <= {"local", "global"}
+    assert ("local" in shape.pattern) == (shape.window is not None)
+
+
+def test_models_with_more_than_heads() -> None:
+    gemma, oss = model("gemma2-27b"), model("gpt-oss-120b")
+    assert (gemma.softcap, gemma.scale, gemma.window, gemma.layer_pattern) == (50, pytest.approx(144**-0.5), 4096, "1 local, 1 global")
+    assert (oss.heads, oss.head_dim, oss.sinks, oss.window) == ("64:8", "64", True, 128)
+    for mask in ("sliding_window_causal", "sliding_window_causal_document", "causal_document & sliding_window"):
+        assert oss.params_of(mask) == {"w": 127}
+    for mask in ("causal", "sliding_window(w=9)", "sink_window_causal", "sliding_window & sink_window_causal"):
+        assert oss.params_of(mask) == {}
+    assert model("llama3-8b").params_of("sliding_window") == {}
+    assert model("gemma3-27b").layer_pattern == "5 local, 1 global"
+    assert model("llama3-8b").layer_pattern == "all global"

@@ -4,7 +4,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 
 from bench.run.test_runner import Answering
-from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run import runner
 from longca.results.files import read_results
@@ -22,9 +19,10 @@ from longca.results.journal import Journal
 from longca.results.problem import Pass
 from longca.results.reading import read
 from longca.results.record import Record, Status
+from made_cells import made_jobs
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "cheap.py"
-KILLS = 12
+KILLS = 6
 GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]
 
 
@@ -137,10 +135,9 @@ class SignalledJournal(Journal):
 
 def test_a_record_that_is_written_when_the_signal_comes_is_counted(tmp_path: Path) -> None:
     suite = Suite(masks=("causal",), seqlens=(16, 17), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",))
-    planned = plan(make_cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}})
     runner.make_cache(tmp_path)
     with SignalledJournal(tmp_path) as journal, runner.signals_restored():
-        ended = runner.execute(make_jobs(planned), Answering(), journal, "here", Answering())
+        ended = runner.execute(made_jobs(suite), Answering(), journal, "here", Answering())
     assert ended == (3, True)
     assert len(keys(tmp_path)) == 1
 
@@ -155,19 +152,6 @@ def test_a_signal_after_an_interrupted_run_does_not_cost_its_summary(tmp_path: P
         signal.raise_signal(signal.SIGTERM)
     assert stop.pressed
     assert [signal.getsignal(number) for number in runner.SIGNALS] == before
-
-
-def test_a_run_outside_the_main_thread_leaves_signals_alone() -> None:
-    before, seen = signal.getsignal(signal.SIGINT), []
-
-    def listen() -> None:
-        with runner.signals_restored(), runner.Stop().listening():
-            seen.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    thread.join()
-    assert seen == [before] == [signal.getsignal(signal.SIGINT)]
 
 
 def test_a_run_that_measured_nothing_says_so_and_fails(run_here: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

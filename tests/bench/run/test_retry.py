@@ -1,34 +1,31 @@
 """The policy for attempts: when a forward runs without its backward, and when a kernel is not tried again."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from longca.bench.plan.cells import make_cells, plan
-from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.retry import STRIKES, Strikes, Suspect, outcomes
+from longca.bench.run.retry import STRIKES, Executor, Strikes, Suspect, outcomes
 from longca.results.problem import Pass
 from longca.results.record import Outcome, Status
+from made_cells import made_jobs
 
 OK = Outcome(status=Status.OK)
 LATE = Outcome(status=Status.TIMEOUT, reason="measuring took longer than its 3 s")
 
 
-class Scripted:
+class Scripted(Executor):
     """An executor that answers with the given outcomes, attempt after attempt; `breaks` says after how many its processes are lost."""
 
     def __init__(self, *answers: dict[Pass, Outcome], breaks: int | None = None) -> None:
+        super().__init__()
         self.answers, self.breaks = list(answers), breaks
         self.attempts, self.released = list[tuple[list[Pass], bool]](), 0
-        self.spent_s = defaultdict[str, float](float)
 
     @property
     def lost(self) -> bool:
         return self.breaks is not None and len(self.attempts) >= self.breaks
-
-    def start(self, jobs: Iterable[Job]) -> None: ...
 
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         self.attempts.append((job.passes, job.cell.grad))
@@ -37,12 +34,9 @@ class Scripted:
     def release(self, job: Job) -> None:
         self.released += 1
 
-    def close(self) -> None: ...
-
 
 def job_of(*passes: Pass) -> Job:
-    suite = Suite(masks=("causal",), seqlens=(64,), passes=passes)
-    (job,) = make_jobs(plan(make_cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}}))
+    (job,) = made_jobs(Suite(masks=("causal",), seqlens=(64,), passes=passes))
     return job
 
 
@@ -65,17 +59,6 @@ def test_a_forward_that_was_measured_or_cannot_be_there_is_not_tried_again(statu
         (Pass.BWD, Status.TIMEOUT),
     ]
     assert len(executor.attempts) == 1
-
-
-def test_a_job_that_is_not_the_last_of_its_problem_keeps_what_the_next_one_needs() -> None:
-    suite = Suite(masks=("causal",), seqlens=(64,), passes=(Pass.FWD,))
-    jobs = make_jobs(plan(make_cells(suite, ["torch", "sdpa"], "cpu"), "a CPU", {"torch": {}, "sdpa": {}}), "one")
-    executor = Scripted({Pass.FWD: OK}, {Pass.FWD: OK})
-    released = []
-    for job in jobs:
-        list(outcomes(job, executor))
-        released.append(executor.released)
-    assert released == [0, 1]
 
 
 def test_a_suspect_is_given_up_after_some_breaks_in_a_row_and_an_answer_starts_anew() -> None:

@@ -1,7 +1,8 @@
 """The loop of a run: each mask is built once, records are written as they come, and a second run measures what is left."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.bench.run.level import Level
 from longca.bench.run.outcomes import make_record
 from longca.bench.run.progress import Progress
+from longca.bench.run.retry import Executor
 from longca.errors import BadInput
 from longca.results import metrics
 from longca.results.files import read_masks, read_results
@@ -29,51 +31,42 @@ SUITE = Suite(masks=("causal",), seqlens=(64, 65), passes=(Pass.FWD, Pass.BWD), 
 TIMES = Times(median=1.0, p20=1.0, p80=1.0, samples=[1.0], tflops=1.0)
 OK = Outcome(status=Status.OK, timed=TIMES, check={"out": TensorError(0.1, 1.0)})  # the speed is the cell's
 REFUSED = Outcome(status=Status.UNSUPPORTED, reason="no")
+Milliseconds = dict[tuple[str, Pass], float]  # by kernel and pass
 
 
-class Answering:
-    """An executor that gives every cell the same outcome; and a watcher that says nothing."""
+class Answering(Executor):
+    """An executor that gives every cell the same outcome, in 1 ms or that of its kernel and pass; and a watcher that says nothing."""
 
-    lost = False
-
-    def __init__(self, outcome: Outcome = REFUSED) -> None:
-        self.outcome, self.asked = outcome, list[Job]()
-        self.spent_s = defaultdict[str, float](float)
+    def __init__(self, outcome: Outcome = REFUSED, ms: Milliseconds | None = None) -> None:
+        super().__init__()
+        self.outcome, self.ms = outcome, ms or {}
 
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
-        self.asked.append(job)
         for entry in job.planned:
-            work = make_record(entry, REFUSED, "e").flops
-            timed = replace(self.outcome.timed, tflops=metrics.tflops(work, 1.0)) if self.outcome.timed else None
-            yield entry.cell.problem.pass_, replace(self.outcome, timed=timed)
-
-    def start(self, jobs: Iterable[Job]) -> None: ...
-
-    def release(self, job: Job) -> None: ...
-
-    def close(self) -> None: ...
+            pass_, outcome = entry.cell.problem.pass_, self.outcome
+            if outcome.timed:
+                ms = self.ms.get((entry.cell.kernel, pass_), 1.0)
+                speed = metrics.tflops(make_record(entry, REFUSED, "e").flops, ms)
+                outcome = replace(outcome, timed=Times(median=ms, p20=ms, p80=ms, samples=[ms], tflops=speed))
+            yield pass_, outcome
 
     def begin(self, job: Job) -> None: ...
 
     def finished(self, record: Record) -> None: ...
 
-    def say(self, text: str) -> None: ...
-
 
 class Answered(Level):
-    """The kernel kk in a version of its code, whose cells all have one outcome."""
+    """The kernel kk, or those with milliseconds, in a version of its code; all cells have one outcome."""
 
-    def __init__(self, outcome: Outcome = OK, code: str = "one", suite: Suite = SUITE) -> None:
-        catalogue = Catalogue()
-        catalogue.add(Entry("kk", {"code": code}, "mine.py"))
-        super().__init__(suite, "cpu", catalogue)
-        self.outcome = outcome
+    def __init__(self, outcome: Outcome = OK, code: str = "one", suite: Suite = SUITE, ms: Milliseconds | None = None) -> None:
+        names = {name for name, _ in ms or {}} or {"kk"}
+        super().__init__(suite, "cpu", Catalogue({name: Entry(name, {"code": code}, "mine.py") for name in sorted(names)}))
+        self.outcome, self.ms = outcome, ms
 
     def admit(self, planned: Sequence[Planned], dry: bool) -> None: ...
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Answering:
-        self.answering = Answering(self.outcome)
-        return self.answering
+        return Answering(self.outcome, self.ms)
 
 
 def run(level: Answered, out: Path, **settings: bool) -> Finished:
@@ -163,3 +156,36 @@ def test_a_busy_machine_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) ->
     assert health.busy("cpu") == []
     monkeypatch.setattr(health.os, "getloadavg", lambda: (99.0, 0.0, 0.0))
     assert [sentence.partition(" on ")[0] for sentence in health.busy("cpu")] == ["the load is 99.0"]
+
+
+LENGTHS = (64, 128, 256, 512)
+
+
+def run_slow(out: Path, fwd: float, bwd: float, lengths: tuple[int, ...] = LENGTHS) -> dict[int, list[Record]]:
+    """The records of the slow kernel by length."""
+    ms = {("fast", Pass.FWD): 1.0, ("fast", Pass.BWD): 1.0, ("slow", Pass.FWD): fwd, ("slow", Pass.BWD): bwd}
+    level = Answered(suite=replace(SUITE, seqlens=lengths), ms=ms)
+    records = run(level, out).results.records
+    assert all(record.ok for record in records if record.kernel == "fast")
+    return {n: [record for record in records if (record.kernel, record.problem.seqlen) == ("slow", n)] for n in lengths}
+
+
+@pytest.mark.parametrize(("fwd", "bwd", "skipped"), [(3.0, 3.1, True), (2.9, 9.0, False), (9.0, 2.9, False)])
+def test_a_kernel_that_was_slow_in_every_pass_is_skipped(tmp_path: Path, fwd: float, bwd: float, skipped: bool) -> None:
+    records = run_slow(tmp_path, fwd, bwd)
+    assert all(record.ok for n in LENGTHS[:2] for record in records[n])
+    for n in LENGTHS[2:]:
+        assert [record.status for record in records[n]] == [Status.SKIPPED if skipped else Status.OK] * 2
+    if skipped:
+        reason = "at least 3.0 times slower than the fastest kernel at 64 and 128 tokens: skipped beyond; --full runs it"
+        assert {record.reason for n in LENGTHS[2:] for record in records[n]} == {reason}
+
+
+def test_lengths_of_an_earlier_run_count(tmp_path: Path) -> None:
+    run_slow(tmp_path, 4.0, 4.0, LENGTHS[:2])
+    assert [record.status for record in run_slow(tmp_path, 4.0, 4.0, LENGTHS[:3])[256]] == [Status.SKIPPED] * 2
+
+
+def test_shorter_lengths_are_measured_however_slow_it_was_at_longer_ones(tmp_path: Path) -> None:
+    run_slow(tmp_path, 4.0, 4.0, LENGTHS[2:])
+    assert all(record.ok for own in run_slow(tmp_path, 4.0, 4.0).values() for record in own)

@@ -67,8 +67,7 @@ class KernelSubject:
         self._kept: tuple[torch.Tensor, ...] = ()
 
     def forward(self, inputs: Inputs) -> object:
-        given = (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
-        self._given = tuple(x.detach().requires_grad_() for x in given) if self._autograd else given
+        self._given = tuple(x.detach().requires_grad_() for x in inputs.of_forward) if self._autograd else inputs.of_forward
         attention = self._attention
         with torch.set_grad_enabled(self._autograd):
             answer: object = attention.forward(*self._given) if inputs.sinks is None else attention.forward_with_sinks(*self._given)
@@ -319,9 +318,10 @@ def _kind(value: object) -> str:
 
 def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
     """Refuses other shapes, dtypes and devices: out and gradients are as q, k and v are, lse and dsinks fp32, or fp64 beside fp64."""
-    _refuse_shapes(tensors, case, verdict, lse_shape)
-    names = {dtype: name for name, dtype in DTYPES.items()}
+    names, shapes = {dtype: name for name, dtype in DTYPES.items()}, _shapes(case, lse_shape)
     for name, tensor in tensors.items():
+        if tuple(tensor.shape) != shapes[name]:
+            verdict.blame(name, f"has the shape {list(tensor.shape)}, not {list(shapes[name])}")
         if tensor.dtype != (wanted := _dtype_of(name, case)):
             why = ": it is fp64 where q is, and else fp32" if name in ("lse", "dsinks") else f" as {'q' if name == 'out' else name[1:]} is"
             verdict.blame(name, f"is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}{why}")
@@ -337,13 +337,6 @@ def _timed(pass_: str, case: Case, verdict: Verdict) -> Iterator[None]:
     yield
     synchronize()
     verdict.first_ms.setdefault(pass_, (time.perf_counter() - start) * 1e3)
-
-
-def _refuse_shapes(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
-    shapes = _shapes(case, lse_shape)
-    for name, tensor in tensors.items():
-        if tuple(tensor.shape) != shapes[name]:
-            verdict.blame(name, f"has the shape {list(tensor.shape)}, not {list(shapes[name])}")
 
 
 def _shapes(case: Case, lse_shape: tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:

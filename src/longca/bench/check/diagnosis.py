@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from longca.bench.check import mask_mistakes, mistakes  # noqa: F401  they add themselves to MISTAKES
+from longca.bench.check.comparison import FACTOR
 from longca.bench.check.reference import Reference, Values
 from longca.bench.check.sample import FORWARD, KEYS, MISTAKES, ROWS, OfHeads, Sample
 from longca.bench.check.stretch import taken_out
@@ -44,10 +45,8 @@ class Diagnosis:
         return f"{self.tensor} fits a known mistake{only}: {self.words}" if self.name else self.words
 
 
-def diagnose(
-    wrong: str, got: torch.Tensor, inputs: Inputs, reference: Reference, data_set: str, case: Case, allowed: float = 8.0
-) -> Diagnosis | None:
-    """The diagnosis of the tensor `wrong`; None where there is nothing to compare, as with NaN. `allowed` is times the expected error."""
+def diagnose(wrong: str, got: torch.Tensor, inputs: Inputs, reference: Reference, data_set: str, case: Case) -> Diagnosis | None:
+    """The diagnosis of the tensor `wrong`; None where there is nothing to compare, as with NaN."""
     if reference.mask is None or case.sinks or wrong not in (*ROWS, *KEYS):
         return None
     of_rows, right, rounding = wrong in ROWS, reference.values[data_set][wrong], reference.rounding[data_set][wrong].double()
@@ -57,7 +56,7 @@ def diagnose(
     else:
         got_HTD, right_HTD, tolerance = (got[rows] if of_rows else got).transpose(0, 1), right.transpose(0, 1), rounding.T
     got_HTD, right_HTD = as_in_reference(got_HTD.detach().double(), wrong, data_set, case), right_HTD.to(case.device).double()
-    tolerance = allowed * tolerance.to(case.device) + (1e-6 if wrong == "lse" else 0.0)
+    tolerance = FACTOR * tolerance.to(case.device) + (1e-6 if wrong == "lse" else 0.0)
     off = (got_HTD - right_HTD).square().mean(-1).sqrt()
     is_wrong = off.isfinite() & (off > tolerance)
     if int(is_wrong.sum()) < LEAST.get(wrong, 1):

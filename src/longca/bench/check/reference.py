@@ -16,7 +16,7 @@ from longca.bench.check import host_copies
 from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows, seen_keys
 from longca.bench.check.stretch import stretch
 from longca.kernels.base import Case, Layout
-from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, make_sinks, tokens
+from longca.kernels.inputs import DTYPES, Inputs, make
 from longca.kernels.lower import Visibility
 from longca.masks import AnyMask
 from longca.processes import host_memory
@@ -48,11 +48,7 @@ class Reference:
     mask: AnyMask | None = None  # for a diagnosis; None: none is made
 
     def to(self, device: str | torch.device) -> Reference:
-        values, rounding = (
-            {data_set: {name: value.to(device) for name, value in tensors.items()} for data_set, tensors in sets.items()}
-            for sets in (self.values, self.rounding)
-        )
-        return replace(self, values=values, rounding=rounding)
+        return self._changed(lambda name, value: value.to(device))
 
     def cut(self, tokens: Ints, heads: tuple[int, int] | None = None) -> Reference:
         """What concerns a shard, its tokens counted from 0; of lse only the given query heads."""
@@ -68,13 +64,17 @@ class Reference:
                 return value[slice(*heads) if heads else slice(None)][:, of_rows.to(value.device)]
             return value[(of_rows if name in ("out", "dq") else of_keys).to(value.device)]
 
-        values, rounding = (
-            {data_set: {name: part(name, value) for name, value in tensors.items()} for data_set, tensors in sets.items()}
-            for sets in (self.values, self.rounding)
-        )
         few = place[self.sampled.few]
         points = SampledRows(place[self.sampled.rows[mine]], few[few >= 0], self.sampled.loud_keys, self.sampled.seen[:, :, mine])
-        return Reference(points, values, rounding, tokens)
+        return replace(self._changed(part), sampled=points, tokens=tokens, mask=None)
+
+    def _changed(self, change: Callable[[str, torch.Tensor], torch.Tensor]) -> Reference:
+        """With other values and rounding errors."""
+
+        def of(sets: dict[str, Values]) -> dict[str, Values]:
+            return {data_set: {name: change(name, value) for name, value in tensors.items()} for data_set, tensors in sets.items()}
+
+        return replace(self, values=of(self.values), rounding=of(self.rounding))
 
 
 def data(
@@ -91,11 +91,7 @@ def _unstretched(
 ) -> Inputs:
     """What the reference gets: dout is zero except in the sampled rows; in `loud`, V is loud at some keys, and some scores are large."""
     number = seed if data_set == "plain" else seed + 1_000_003
-    if ranges is None:
-        inputs = make(case, number, layout)
-    else:
-        q, k, v, dout = (tokens(name, case, ranges, number, layout) for name in WHICH)
-        inputs = Inputs(q, k, v, dout, make_sinks(case, number))
+    inputs = make(case, number, layout, ranges)
     inputs.dout[~_among(points.with_gradient(data_set), case.seqlen_q, ranges).to(case.device)] = 0
     if data_set == "loud":
         loud = _among(points.loud_keys, case.seqlen_k, ranges)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,9 +15,12 @@ from longca.bench.check.expected import Expected
 from longca.bench.check.own_memory import CHECK, memory_for
 from longca.bench.check.pieces import in_pieces
 from longca.bench.check.verdict import Verdict
-from longca.kernels.inputs import Inputs
 from longca.results.problem import Pass
 from longca.results.record import Check
+
+if TYPE_CHECKING:
+    from longca.bench.check.calls import Calls
+    from longca.kernels.inputs import Inputs
 
 FLUCTUATION = 0.05  # of the size of a group of tokens: the sums of two calls differ by less in all orders of adding
 GROUP = 128  # tokens whose outputs are summed, to compare calls with each other
@@ -26,32 +29,17 @@ DRAWN_WRONG = "right in the rows that the check samples, but wrong in others"
 OTHER_WRONG = "right at first, but wrong once its inputs hold other numbers in the same memory"
 
 
-class TimedCalls(Protocol):
-    """What was timed (calls.Calls)."""
-
-    sums: list[dict[str, torch.Tensor]]
-    kinds: set[type]
-
-    @property
-    def outputs(self) -> tuple[object, ...]: ...
-
-    def last(self, pass_: Pass) -> dict[str, torch.Tensor]: ...
-
-    def write(self, make: Callable[[], Inputs]) -> None: ...
-
-    def again(self, backward: bool) -> dict[str, torch.Tensor]: ...
-
-
 @dataclass(frozen=True)
 class AfterClock:
-    """Why the timed calls are wrong; empty where they are right. Then, whether calls on the same inputs gave different bits."""
+    """Why calls are wrong, with the errors of their tensors; empty where they are right. Then, whether calls on the same inputs gave
+    different bits."""
 
     reason: str = ""
     errors: Check = field(default_factory=dict)
     nondeterministic: bool = False
 
 
-def check_timed(calls: TimedCalls, pass_: Pass, expected: Expected) -> AfterClock:
+def check_timed(calls: Calls, pass_: Pass, expected: Expected) -> AfterClock:
     """Compares the outputs of the last timed call with the reference, and those of all timed calls with each other."""
     verdict, step = Verdict(), "forward" if pass_ is Pass.FWD else "backward"
     refuse_outputs(step, calls.outputs, expected.case, verdict, expected.lse_shape, expected.needs_lse)
@@ -66,14 +54,14 @@ def check_timed(calls: TimedCalls, pass_: Pass, expected: Expected) -> AfterCloc
     return AfterClock(problem, nondeterministic=differ)
 
 
-def check_drawn_rows(calls: TimedCalls, pass_: Pass, drawn: Expected) -> AfterClock:
+def check_drawn_rows(calls: Calls, pass_: Pass, drawn: Expected) -> AfterClock:
     """Compares rows of the last timed call that were drawn after it: nobody could know them before."""
     verdict = Verdict()
     drawn.compare_timed(calls.last(pass_), verdict)
     return AfterClock() if verdict.ok else AfterClock(f"{DRAWN_WRONG}: {verdict.reason}", verdict.tensor_errors)
 
 
-def check_other(calls: TimedCalls, inputs_of: Callable[[str], Inputs], backward: bool, expected: Expected) -> AfterClock:
+def check_other(calls: Calls, inputs_of: Callable[[str], Inputs], backward: bool, expected: Expected) -> AfterClock:
     """Compares the outputs on the second data set, which is written to the memory of the timed inputs."""
     verdict = Verdict()
     calls.write(lambda: inputs_of("loud"))
@@ -99,13 +87,10 @@ def compare_calls(
         if float(worst.max()) > 1:
             group, head = divmod(int(worst.argmax()), worst.shape[1])
             call = int((stack[:, group, head] - stack[0, group, head]).abs().nan_to_num_(nan=math.inf).argmax())
-            where = name if tensor.dim() == 1 else f"{name} of tokens {_group_tokens(group, name, tensor, tokens)}"
+            of_tokens = explain.group_tokens(group, tensor.shape[name == "lse"], GROUP, explain.Tokens(tokens))
+            where = name if tensor.dim() == 1 else f"{name} of tokens {of_tokens}"
             return True, f"its timed calls disagree: {where}, head {head} differs in call {call + 1} of {len(stack)}"
     return differ, ""
-
-
-def _group_tokens(group: int, name: str, tensor: torch.Tensor, tokens: torch.Tensor | None) -> str:
-    return explain.group_tokens(group, tensor.shape[name == "lse"], GROUP, explain.Tokens(tokens))
 
 
 def _size(x: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Generator
 from time import perf_counter, sleep
 
-from longca.bench.clock.clock import Call, Sample, Timer
+from longca.bench.clock.clock import Call, Sample, Timer, nothing
 
 Align = Callable[[], None]
 LOAD_MS, LONGEST_LOAD_MS = 10.0, 100.0  # before a sample
@@ -24,10 +24,6 @@ SPARE = 1.3  # times what the host needed last: how long the load lasts for it
 DISTURBED = 1.8  # times what a product of the load took at least: another process uses the device
 PAUSE_S, PATIENCE_S = 0.05, 5.0  # after a sample that was disturbed, and until such samples of a call count, too
 HOST_SHARE = 0.01  # of a call's time: where enqueueing it takes less, a device that waits for the host loses nothing
-
-
-def _alone() -> None:
-    """Waits for nobody."""
 
 
 class Usual:
@@ -45,10 +41,10 @@ class Usual:
 class HostTimer:
     """For CPUs: the wall clock around the call. `align` is called just before, as ranks do that start together."""
 
-    def __init__(self, align: Align = _alone) -> None:
+    def __init__(self, align: Align = nothing) -> None:
         self._align = align
 
-    def samples(self, call: Call, before: Call = _alone) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
         while True:
             before()
             self._align()
@@ -65,13 +61,13 @@ class CudaTimer:
     """For one GPU. `align` is enqueued behind the load, as by ranks that start together. On a `shared` GPU no clock is read: counters of
     SMs that other processes use were seen to jump back."""
 
-    def __init__(self, align: Align = _alone, shared: bool = False) -> None:
+    def __init__(self, align: Align = nothing, shared: bool = False) -> None:
         import torch
 
         from longca.bench.clock.device_state import Load, sm_clock
 
         self._cuda, self._align = torch.cuda, align
-        self._usual, self._is_alone = Usual(), align is _alone and not shared  # ranks drop no samples: they take each one together
+        self._usual, self._is_alone = Usual(), align is nothing and not shared  # ranks drop no samples: they take each one together
         cache_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._flush = torch.empty(4 * cache_bytes, dtype=torch.int8, device="cuda")
         self._load, self._clock = Load(), None if shared else sm_clock()
@@ -81,7 +77,7 @@ class CudaTimer:
         """What the timer occupies on the device; not the kernel's memory."""
         return sum(tensor.nbytes for tensor in (self._flush, *self._load.tensors))
 
-    def samples(self, call: Call, before: Call = _alone) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
         load_ms, patience_s = LOAD_MS, PATIENCE_S
         while True:
             began = perf_counter()
@@ -122,5 +118,5 @@ class CudaTimer:
         return perf_counter()
 
 
-def timer_for(device: str, align: Align = _alone, shared: bool = False) -> Timer:
+def timer_for(device: str, align: Align = nothing, shared: bool = False) -> Timer:
     return CudaTimer(align, shared) if device == "cuda" else HostTimer(align)

@@ -36,15 +36,6 @@ class Span(msgspec.Struct, frozen=True):
         return self.name.startswith(TRANSFERS)
 
 
-class Shares(msgspec.Struct, frozen=True):
-    """Parts of the time of a call, as means over ranks: compute; transfers without compute beside them. `hidden`: the part of transfers'
-    own time that has compute beside it. The rest of the time nothing runs on the device: it waits for the host."""
-
-    compute: float
-    exposed: float
-    hidden: float
-
-
 def profiled(call: Callable[[], object], begin: Callable[[], object], settle: Callable[[], object], on_gpu: bool) -> list[Span]:
     """What runs on this rank's device during a call. `begin` waits for all ranks once the profiler runs: how long that takes to start
     differs between ranks, and would be counted as the transfers of those that are first."""
@@ -75,12 +66,14 @@ def _row(entry: dict[str, object], on_gpu: bool) -> str:
     return f"stream {arguments['stream']}" if on_gpu and isinstance(arguments, dict) else f"thread {entry['tid']}"
 
 
-def shares_of(ranks: Sequence[Sequence[Span]]) -> Shares | None:
-    """Of the spans of each rank; None where a rank has none."""
+def shares_of(ranks: Sequence[Sequence[Span]]) -> dict[str, float]:
+    """Parts of the time of a call, as means over ranks: compute; transfers without compute beside them. And `hidden_share`: the part of
+    transfers' own time that has compute beside it. The rest of the time nothing runs on the device: it waits for the host. Empty where a
+    rank has no spans."""
     if not all(ranks):
-        return None
-    parts = [_shares(spans) for spans in ranks]
-    return Shares(*(fmean(each) for each in zip(*parts, strict=True)))
+        return {}
+    names = ("compute_share", "exposed_share", "hidden_share")
+    return {name: fmean(each) for name, each in zip(names, zip(*map(_shares, ranks), strict=True), strict=True)}
 
 
 def _shares(spans: Sequence[Span]) -> tuple[float, float, float]:

@@ -33,8 +33,8 @@ from longca.bench.plan.cell import Cell
 from longca.bench.plan.plugins import load_plugin
 from longca.bench.run.outcomes import to_message
 from longca.kernels import registry as kernels
-from longca.kernels.base import Case, Layout
-from longca.kernels.inputs import WHICH, Inputs, make_sinks, tokens
+from longca.kernels.base import Layout
+from longca.kernels.inputs import Inputs, make
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
 from longca.parallel.kernel_requirements import refuse_calls
@@ -45,7 +45,6 @@ from longca.parallel.recording import distinct_calls, record
 from longca.processes.ranks import OtherRankFailed
 from longca.processes.shared_gpu import is_shared, loaded_version
 from longca.results.problem import Pass
-from longca.results.record import Check
 from longca.results.settings import ClockSettings
 
 M = TypeVar("M")
@@ -62,13 +61,6 @@ class Prepared(msgspec.Struct):
     backward_kinds: list[str]
 
 
-class Checked(msgspec.Struct):
-    """The errors of a rank's own rows and keys; `reason` is empty where they are within the tolerance."""
-
-    reason: str
-    errors: Check
-
-
 class Timed(msgspec.Struct):
     """The slowest rank's samples and their means over ranks; bytes and memory of this rank; the time without transfers."""
 
@@ -78,9 +70,7 @@ class Timed(msgspec.Struct):
     peak_bytes: int | None
     device_bytes: tuple[int, int] | None = None  # that all take of this rank's GPU, and this rank by torch's allocator; None on a CPU
     nccl: str | None = None
-    reason: str = ""  # why what the timed calls returned on this rank is wrong
-    errors: Check = {}
-    nondeterministic: bool = False
+    after: AfterClock = AfterClock()  # what the timed calls returned on this rank
 
 
 class ProgramSubject:
@@ -92,7 +82,7 @@ class ProgramSubject:
 
     @torch.no_grad()
     def forward(self, inputs: Inputs) -> object:
-        out, self._kept = self._program.forward(*arguments(inputs))
+        out, self._kept = self._program.forward(*inputs.of_forward)
         return out, self._kept.lse
 
     @torch.no_grad()
@@ -109,17 +99,6 @@ class ProgramSubject:
 
     def release(self) -> None:
         self._kept = None
-
-
-def inputs_of(case: Case, own: list[tuple[int, int]], seed: int, layout: Layout) -> Inputs:
-    """A rank's tokens, and sinks where the case has them."""
-    q, k, v, dout = (tokens(name, case, own, seed, layout) for name in WHICH)
-    return Inputs(q, k, v, dout, make_sinks(case, seed))
-
-
-def arguments(inputs: Inputs) -> tuple[torch.Tensor, ...]:
-    """What the forward of a program takes."""
-    return (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
 
 
 @dataclass
@@ -148,7 +127,7 @@ class CurrentCell:
 
     def plain(self) -> Inputs:
         """This rank's tokens as they are timed."""
-        return inputs_of(self.plan.case, self.own, self.seed, self.layout)
+        return make(self.plan.case, self.seed, self.layout, self.own)
 
 
 class RankSession:
@@ -183,7 +162,7 @@ class RankSession:
         plan_ms = max(0.0, (prepared - start) * 1e3 - compile_ms)
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
         with memory_for(INPUTS):
-            inputs = inputs_of(plan.case, own, wanted.problem.seed, layout)
+            inputs = make(plan.case, wanted.problem.seed, layout, own)
         self._current = CurrentCell(plan, wanted.problem.seed, draws, program, comm, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
@@ -227,7 +206,7 @@ class RankSession:
         if self._comm.rank == 0:
             self._reference(cache, grad)
 
-    def check(self, cache: str, grad: bool) -> Checked:
+    def check(self, cache: str, grad: bool) -> AfterClock:
         """Checks this rank's own rows and keys by the rule of every check, and the lse of the rows and heads that it computes."""
         current, program = self.current, self.current.program
         whole = self._reference(cache, grad)
@@ -238,7 +217,7 @@ class RankSession:
         current.sampled = whole.sampled
         verdict = checks.SubjectCheck(ProgramSubject(program, self._comm), local, current.data, expected.compare, lse_shape=lse_shape).run()
         current.expected = replace(expected.to("cpu"), needs_lse="lse" in verdict.errors)
-        return Checked("" if verdict.ok else verdict.reason, verdict.tensor_errors)
+        return AfterClock("" if verdict.ok else verdict.reason, verdict.tensor_errors)
 
     def clock(self, pass_: str, settings: dict[str, Any]) -> Timed:
         """Times a pass on all ranks together, checks what the timed calls returned, then times the same program without transfers."""
@@ -260,9 +239,7 @@ class RankSession:
             peak_bytes=peak,
             device_bytes=self._device_bytes(),
             nccl=loaded_version() if self._comm.device.type == "cuda" else None,
-            reason=after.reason,
-            errors=after.errors,
-            nondeterministic=after.nondeterministic,
+            after=after,
         )
 
     def trace(self, pass_: str) -> list[Span]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from longca.bench.many_devices.grids import sharing_of
-from longca.bench.many_devices.overlap import Shares, Span, shares_of, write
+from longca.bench.many_devices.overlap import Span, shares_of, write
 from longca.bench.many_devices.refusals import refusal_of
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
@@ -21,7 +20,7 @@ from longca.bench.plan.cells import mask_of
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.bench.run.outcomes import CellFailed, failure, status_of, timed_outcome
-from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
+from longca.bench.run.retry import Executor, Suspect, waiting
 from longca.masks import AnyMask
 from longca.parallel import joining
 from longca.processes import host_memory
@@ -34,7 +33,8 @@ from longca.results.record import Check, Memory, Outcome, RankFigures, Status
 from longca.text import short
 
 if TYPE_CHECKING:
-    from longca.bench.many_devices.rank_job import Checked, Prepared, Timed
+    from longca.bench.check.timed_calls import AfterClock
+    from longca.bench.many_devices.rank_job import Prepared, Timed
     from longca.processes.joined import Joined
 
 STATUS = {"died": Status.ERROR, "timeout": Status.TIMEOUT, "oom": Status.OOM}
@@ -49,29 +49,21 @@ class RanksBroke(CellFailed):
     """Ranks died or hung: their processes are gone."""
 
 
-class Ranks:
+class Ranks(Executor):
     """All methods share one group of ranks, which is replaced when a rank breaks."""
 
     def __init__(self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path, trace: Path | None = None) -> None:
         """`trace`: a folder for traces of a call of each cell."""
+        super().__init__()
         self._trace = trace
         self._suite, self._device, self._model, self._cache = suite, device, device_model, cache
         self._plugins = [str(Path(path).resolve()) for path in catalogue.plugins]
         self._group: Pool | Joined | None = None
-        self._strikes = Strikes()
-        self.spent_s = defaultdict[str, float](float)
-        self.say: Callable[[str], None] = say_nothing
         self._said = False  # that the present job is silent
 
     @property
     def lost(self) -> bool:
         return self._group is not None and self._group.lost
-
-    def start(self, jobs: Iterable[Job]) -> None:
-        """Does nothing: the group starts with its first job, all ranks at once."""
-
-    def release(self, job: Job) -> None:
-        """Does nothing: ranks replace what they keep with the next cell."""
 
     def close(self) -> None:
         if self._group is None and joining.launched():
@@ -82,18 +74,18 @@ class Ranks:
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         left, cell = job.passes, job.cell
         suspect = Suspect(cell.title, cell.grad)
-        failed, self._said = self._strikes.given_up().get(suspect), False
+        failed, self._said = self.strikes.given_up().get(suspect), False
         if failed is None:
             try:
                 for pass_, outcome in self._measure(job):
                     left.remove(pass_)
                     yield pass_, outcome
-                self._strikes.answered(suspect)
+                self.strikes.answered(suspect)
             except RanksBroke as broke:
-                self._strikes.broke(suspect, broke.status, str(broke))
+                self.strikes.broke(suspect, broke.status, str(broke))
                 failed = failure(broke, grad=cell.grad)
             except CellFailed as error:
-                self._strikes.answered(suspect)
+                self.strikes.answered(suspect)
                 failed = failure(error, grad=cell.grad)
         if left and failed is not None:
             yield from ((pass_, failed) for pass_ in left)
@@ -112,7 +104,7 @@ class Ranks:
         for pass_ in job.passes:
             settings = {"pass_": pass_.value, "settings": msgspec.to_builtins(self._suite.clock)}
             answers = self._ask(cell, "clock", limits.time_s, settings, Timed)
-            if wrong := wrong_on_a_rank(answers, known["check"]):
+            if wrong := wrong_on_a_rank([answer.after for answer in answers], known["check"]):
                 yield pass_, failure(wrong, grad=cell.grad, build_ms=known["build_ms"])
                 continue
             timing = answers[0].timing
@@ -121,26 +113,23 @@ class Ranks:
             figures: dict[str, Any] = {"compile_ms": compiled + max(0.0, first - timing.median)}
             sent = [answer.bytes_sent for answer in answers if answer.bytes_sent is not None]
             alone_ms = answers[0].without_transfers_ms
-            traced = self._traced(cell, pass_)
             figures["over_ranks"] = RankFigures(
-                compute_share=traced.compute if traced else None,
-                exposed_share=traced.exposed if traced else None,
-                hidden_share=traced.hidden if traced else None,
                 imbalance=uneven,
                 bytes_sent=sent if len(sent) == len(answers) else None,
                 nccl=answers[0].nccl,
                 wait_share=None if alone_ms is None else max(0.0, 1 - alone_ms / timing.median),
                 **over_ranks(timing.samples, timing.means),
+                **self._traced(cell, pass_),
             )
-            figures["nondeterministic"] = any(answer.nondeterministic for answer in answers)
+            figures["nondeterministic"] = any(answer.after.nondeterministic for answer in answers)
             if peaks := [answer.peak_bytes / GIB for answer in answers if answer.peak_bytes is not None]:
                 figures["memory"] = Memory(max(peaks), peaks, outside_gib(answers, cell.problem.sharing))
             yield pass_, timed_outcome(timing, mask, cell.case(mask), pass_, self._model, ranks, **known, **figures)
 
-    def _traced(self, cell: Cell, pass_: Pass) -> Shares | None:
-        """Writes a trace of one call on all ranks; returns what it shows."""
+    def _traced(self, cell: Cell, pass_: Pass) -> dict[str, float]:
+        """Writes a trace of one call on all ranks, where traces are wanted; returns what it shows."""
         if self._trace is None:
-            return None
+            return {}
         ranks = self._ask(cell, "trace", self._suite.limits.time_s, {"pass_": pass_.value}, list[Span])
         problem, split = cell.problem, cell.split
         assert split is not None
@@ -164,11 +153,11 @@ class Ranks:
 
     def _check(self, job: Job) -> Check:
         """The worst error of each tensor over all ranks."""
-        from longca.bench.many_devices.rank_job import Checked
+        from longca.bench.check.timed_calls import AfterClock
 
         limits, given = self._suite.limits, {"cache": str(self._cache.resolve()), "grad": job.reference_grad}
         self._ask(job.cell, "reference", limits.build_s, given, type(None))
-        verdicts = self._ask(job.cell, "check", limits.check_s, given, Checked)
+        verdicts = self._ask(job.cell, "check", limits.check_s, given, AfterClock)
         worst = worst_errors([verdict.errors for verdict in verdicts])
         if wrong := wrong_on_a_rank(verdicts, worst):
             raise wrong
@@ -230,7 +219,7 @@ def outcome_of(failed: RankFailed, step: str) -> tuple[Status, str]:
     return status, short(f"rank {failed.rank} {failed.message} during {_phase(step)}{words}")
 
 
-def wrong_on_a_rank(verdicts: Sequence[Checked | Timed], known: Check) -> CellFailed | None:
+def wrong_on_a_rank(verdicts: Sequence[AfterClock], known: Check) -> CellFailed | None:
     """What is wrong on some rank is wrong for all; None where no rank found anything. `known` are the errors of the check before."""
     reasons = [f"rank {rank}: {verdict.reason}" for rank, verdict in enumerate(verdicts) if verdict.reason]
     errors = worst_errors([known, *(verdict.errors for verdict in verdicts)])

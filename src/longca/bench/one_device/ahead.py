@@ -24,9 +24,9 @@ LONGEST = 32 << 10  # tokens: longer problems may need all of the device's memor
 QUICK_S = 2.0  # a kernel that is ready in less at a second length compiles nothing there
 
 
-def number_of_compilers(cores: int | None = None) -> int:
+def number_of_compilers() -> int:
     """None on a small host: they would take the cores of the worker."""
-    return max(0, min(MOST, (len(os.sched_getaffinity(0)) if cores is None else cores) // CORES - 1))
+    return max(0, min(MOST, len(os.sched_getaffinity(0)) // CORES - 1))
 
 
 class Compilers:

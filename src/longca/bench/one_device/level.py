@@ -14,7 +14,6 @@ from longca.bench.plan.catalogue import Entry, make_catalogue
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.estimate import COMPILE_S
 from longca.bench.plan.suite import Suite
-from longca.bench.plan.versions import torch_version
 from longca.bench.run.level import Level
 from longca.errors import BadInput, Unavailable
 from longca.kernels import registry
@@ -73,6 +72,5 @@ def offered_by(paths: Sequence[str], device: str, limits: Limits, start: Start =
             raise BadInput(f"{words}." if path in words else f"the plugin {path} cannot be loaded: {words}.") from lost
         loaded = {entry.name: entry.plugin for entry in offered.values() if entry.plugin}
         refuse_twice((label.partition(":")[0] for label in offers), loaded, path, "kernel")
-        for label, offer in offers.items():
-            offered[label] = Entry(label, torch_version() | offer.versions, path, dtypes=offer.dtypes, head_dims=offer.head_dims)
+        offered |= offers
     return offered

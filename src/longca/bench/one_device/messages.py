@@ -5,21 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from longca.bench.check.trial_names import TrialName
+from longca.bench.plan.catalogue import Entry
 from longca.bench.plan.cell import Cell
+from longca.bench.run.retry import Suspect
 from longca.results.problem import Pass
 from longca.results.record import Outcome
 from longca.results.settings import ClockSettings
 
-
-class Offered(msgspec.Struct, frozen=True):
-    """What the kernel of a plugin declares: versions, and the dtypes and head sizes that it takes (empty: any)."""
-
-    versions: dict[str, str]
-    dtypes: tuple[str, ...] = ()
-    head_dims: tuple[int, ...] = ()
-
-
-Offers = dict[str, Offered]  # by label
+Offers = dict[str, Entry]  # the kernels of a plugin, by label
 
 
 class Hello(msgspec.Struct):
@@ -29,14 +22,6 @@ class Hello(msgspec.Struct):
     device_model: str = ""
     plugin: str | None = None
     masks: list[str] = []  # files with masks of the user's own
-
-
-class GivenUp(msgspec.Struct):
-    """A variant that is not tried again, with or without a backward, and the outcome of its cells."""
-
-    label: str
-    grad: bool
-    outcome: Outcome
 
 
 class WorkerJob(msgspec.Struct, kw_only=True):
@@ -55,14 +40,13 @@ class WorkerJob(msgspec.Struct, kw_only=True):
     clock: ClockSettings = ClockSettings()
     quadratic: int | None = None  # longest sequence for memory in O(S²); None: any
     cache: str | None = None  # folder in which workers share references
-    given_up: list[GivenUp] = []
+    given_up: list[tuple[Suspect, Outcome]] = []  # variants that are not tried again, and the outcome of their cells
 
 
 class Chosen(msgspec.Struct, tag="chosen"):
     """The variant that runs now: it is blamed if the process breaks."""
 
-    label: str
-    grad: bool
+    variant: Suspect
 
 
 class Answer(msgspec.Struct, tag="answer"):

@@ -17,6 +17,7 @@ from longca.bench.one_device.compiled_code import CompiledGraphs
 from longca.bench.one_device.messages import Chosen, WorkerJob
 from longca.bench.plan.cell import Cell
 from longca.bench.run.outcomes import CellFailed, drop_frames
+from longca.bench.run.retry import Suspect
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.masks import AnyMask
@@ -56,7 +57,7 @@ class Session:
         self.tried: dict[tuple[str, Case], Verdict | None] = {}  # verdicts of a short trial, by label and shape; None: it could not run
         self.graphs = CompiledGraphs()
         self.held: tuple[Cell, PassTimer] | None = None  # a prepared kernel that the next job times again
-        self._given_up: dict[tuple[str, bool], Outcome] = {}
+        self._given_up: dict[Suspect, Outcome] = {}
         self._cache: Path | None = None  # where other workers look for references
         self._timer: Timer | None = None
         self._telemetry: Telemetry | None = None
@@ -68,7 +69,7 @@ class Session:
     def configure(self, job: WorkerJob) -> None:
         self.clock, self.quadratic, self._all_rows = job.clock, job.quadratic, job.all_rows
         self._cache = Path(job.cache) if job.cache else None
-        self._given_up = {(entry.label, entry.grad): entry.outcome for entry in job.given_up}
+        self._given_up = dict(job.given_up)
         if "torch" in sys.modules:
             self._keep_settings()
 
@@ -79,9 +80,10 @@ class Session:
 
     def choose(self, label: str, grad: bool) -> Chosen:
         """The message that names the variant which runs now; raises CellFailed for one that is given up."""
-        if outcome := self._given_up.get((label, grad)):
+        variant = Suspect(label, grad)
+        if outcome := self._given_up.get(variant):
             raise CellFailed(outcome.status, outcome.reason)
-        return Chosen(label, grad)
+        return Chosen(variant)
 
     def start_device(self, device: str) -> None:
         if self._timer is not None:

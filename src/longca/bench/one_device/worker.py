@@ -10,8 +10,9 @@ import msgspec
 
 from longca import masks
 from longca.bench.one_device import job as jobs
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Offered, Offers, Profiled, Provisional, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Profiled, Provisional, WorkerJob
 from longca.bench.one_device.session import Session
+from longca.bench.plan.catalogue import entry_of
 from longca.bench.run.outcomes import drop_frames, failure, to_message
 from longca.kernels import registry
 
@@ -26,9 +27,7 @@ class Worker:
             if path != greeting.plugin:
                 masks.load_plugin(path)
         labels = [label for name in names for label in registry.labels(name)]
-        offered = {label: registry.get(label) for label in labels}
-        offers: Offers = {label: Offered(registry.versions(k), tuple(k.dtypes), tuple(k.head_dims)) for label, k in offered.items()}
-        self.ready = msgspec.to_builtins(offers)
+        self.ready = msgspec.to_builtins({label: entry_of(label, greeting.plugin) for label in labels})
         self._session = Session(
             lambda phase: tell({"phase": phase}),
             greeting.device_model,

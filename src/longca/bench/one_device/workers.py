@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,11 +13,11 @@ from msgspec.structs import replace
 from longca.bench.check.trial_names import TrialName
 from longca.bench.check.verdict import LATER
 from longca.bench.one_device.ahead import Compilers, number_of_compilers
-from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Offers, Profiled, Provisional, Reply, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, Hello, Offers, Profiled, Provisional, Reply, WorkerJob
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
+from longca.bench.run.retry import Executor, Suspect, waiting
 from longca.masks import own
 from longca.processes import host_memory
 from longca.processes.child import Child
@@ -50,10 +49,8 @@ MEASURING = WorkerJob()
 Start = Callable[[Limits, Hello], "Child | InProcess"]
 
 
-class Workers:
+class Workers(Executor):
     """Only one worker is busy at a time, so that they do not disturb each other's times."""
-
-    lost = False  # a new worker can always be started
 
     def __init__(
         self,
@@ -69,6 +66,7 @@ class Workers:
     ) -> None:
         """`settings` are those of every job. `show_output` gets the name of a kernel of a plugin, and what it printed during a job; `start`
         starts a worker, in a process of its own where it is not given."""
+        super().__init__()
         self.profiled, self._show_output, self._start = dict[Pass, Profiled](), show_output, start or start_worker
         self._suite, self._catalogue, self._device, self._model = suite, catalogue, device, device_model
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
@@ -76,10 +74,7 @@ class Workers:
         quadratic = None if full else suite.quadratic_length
         self._settings = replace(settings, clock=suite.clock, quadratic=quadratic, cache=None if alone else str(cache))
         self._workers: dict[str, Child | InProcess] = {}
-        self._strikes = Strikes()
         self._compilers: Compilers | None = None
-        self.spent_s = defaultdict[str, float](float)
-        self.say: Callable[[str], None] = say_nothing
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Starts the workers of these jobs together: on a GPU each takes many seconds, most of them waiting. Compilers start, too."""
@@ -98,7 +93,7 @@ class Workers:
         device, which is the same to all jobs after it, or answers what nobody asked for (a kernel can write to its worker's channel), the
         passes without an answer get that outcome; a kernel that was found wrong before stays wrong."""
         entry, suspect, left = self._catalogue.entries[job.cell.kernel], Suspect(job.cell.kernel, job.cell.grad), job.passes
-        others = self._strikes.given_up().get(suspect)
+        others = self.strikes.given_up().get(suspect)
         if others is not None:
             yield from ((pass_, others) for pass_ in left)
             return
@@ -114,9 +109,9 @@ class Workers:
                         failed = failed if reply.outcome.status is Status.OK else reply.outcome
                         yield reply.pass_, reply.outcome
                     elif isinstance(reply, Chosen):
-                        if (chosen := Suspect(reply.label, reply.grad)) != suspect:
-                            self._strikes.answered(suspect)  # from now on the variant is blamed
-                        suspect, ran = chosen, True
+                        if reply.variant != suspect:
+                            self.strikes.answered(suspect)  # from now on the variant is blamed
+                        suspect, ran = reply.variant, True
                     elif isinstance(reply, Provisional):
                         wrong = reply.outcome
                     elif isinstance(reply, Profiled):
@@ -126,10 +121,10 @@ class Workers:
             if left:
                 raise ChildLost("error", UNANSWERED)
             if ran:  # a kernel that refuses a mask has not shown that it can run one
-                self._strikes.answered(suspect)
+                self.strikes.answered(suspect)
         except ChildLost as gone:
             self._drop(name)
-            self._strikes.broke(suspect, Status(gone.status), gone.reason)
+            self.strikes.broke(suspect, Status(gone.status), gone.reason)
             others = Outcome(status=Status(gone.status), reason=gone.reason, grad=job.cell.grad)
             if wrong is not None:
                 others = replace(wrong, reason=with_remark(wrong.reason, f"{LATER} {gone.reason}"))
@@ -171,7 +166,7 @@ class Workers:
             digest=job.planned[0].mask.digest,
             trial=trial,
             reference_grad=job.reference_grad,
-            given_up=[GivenUp(suspect.name, suspect.grad, outcome) for suspect, outcome in self._strikes.given_up().items()],
+            given_up=[*self.strikes.given_up().items()],
         )
 
     def release(self, job: Job) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from msgspec.structs import replace as change
 
 from longca.bench.plan.cell import Cell
-from longca.bench.plan.cells import make_cells
+from longca.bench.plan.cells import kept_by_problem, make_cells
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions
 from longca.errors import unknown
@@ -117,8 +117,13 @@ def _named(label: str, offered: Mapping[str, Entry]) -> Entry:
         return replace(own.get(label) or next(iter(own.values())), label=label)
     if name not in registry.names():
         raise unknown("kernel", name, [*dict.fromkeys(entry.name for entry in offered.values()), *registry.names()])
+    return entry_of(label)
+
+
+def entry_of(label: str, plugin: str | None = None) -> Entry:
+    """The entry of a kernel of the registry."""
     kernel = registry.get(label)
-    return Entry(label, kernel_versions(label), dtypes=tuple(kernel.dtypes), head_dims=tuple(kernel.head_dims))
+    return Entry(label, kernel_versions(label), plugin, dtypes=tuple(kernel.dtypes), head_dims=tuple(kernel.head_dims))
 
 
 def _add_all(catalogue: Catalogue, suite: Suite, device: str) -> None:
@@ -149,13 +154,13 @@ def answer_of(sample: Cell) -> Yes | No:
     """What a kernel of the registry says to a short cell: the first Yes of the ways that its name may stand for, or the first No. A kernel
     that cannot answer is asked again by its worker, which records the error."""
     try:
-        mask = _sample_mask(sample.problem.every_pass)
+        mask = _sample_mask(sample.problem)
         answers = [registry.supports(kernel, mask, sample.case(mask)) for kernel in registry.choices(sample.kernel)]
     except Exception:
         return Yes()
     return next((answer for answer in answers if isinstance(answer, Yes)), answers[0])
 
 
-@lru_cache(maxsize=64)  # block patterns are the slowest to make, so all kernels share them
+@kept_by_problem(64)  # block patterns are the slowest to make, so all kernels share them
 def _sample_mask(problem: Problem) -> AnyMask:
     return problem.build_mask()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import asdict, replace
 
@@ -24,6 +24,7 @@ from longca.results.problem import Operator, Pass, Problem
 from longca.results.record import LevelName, MaskEntry
 from longca.text import format_memory, format_size, parse_dims, parse_heads
 
+M = TypeVar("M")
 LONGEST = 1 << 30  # tokens: the twelve masks of that length take some 20 s and 1.5 GiB to make, and far more beyond
 
 
@@ -110,13 +111,19 @@ def full_title(problem: Problem) -> str:
     return problem.mask_title + problem.documents_title
 
 
+def kept_by_problem(most: int) -> Callable[[Callable[[Problem], M]], Callable[[Problem], M]]:
+    """Keeps what a function makes of the last problems, whatever their passes."""
+
+    def decorate(make: Callable[[Problem], M]) -> Callable[[Problem], M]:
+        kept = lru_cache(maxsize=most)(make)
+        return lambda problem: kept(problem.every_pass)
+
+    return decorate
+
+
+@kept_by_problem(4)  # cells of one problem follow one another
 def mask_of(problem: Problem) -> AnyMask:
     """The mask of a problem."""
-    return _mask_of(problem.every_pass)
-
-
-@lru_cache(maxsize=4)  # cells of one problem follow one another
-def _mask_of(problem: Problem) -> AnyMask:
     refuse_too_long(problem)
     return problem.build_mask()
 
@@ -139,13 +146,9 @@ def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) ->
         )
 
 
+@kept_by_problem(4096)
 def mask_entry(problem: Problem) -> MaskEntry:
     """The mask of a problem as the journal keeps it."""
-    return _mask_entry(problem.every_pass)
-
-
-@lru_cache(maxsize=4096)
-def _mask_entry(problem: Problem) -> MaskEntry:
     return describe_mask(mask_of(problem), problem.token_shape)
 
 
@@ -169,15 +172,11 @@ def describe_mask(mask: AnyMask, token_shape: Heads | None = None) -> MaskEntry:
     return entry
 
 
+@kept_by_problem(4096)
 def mask_outline(problem: Problem) -> MaskEntry:
     """The mask of a problem without its blocks, in milliseconds instead of minutes: for dry runs, shards and estimates. A pattern of 128K
     tokens and 64 heads has 268 million blocks; how many are kept follows from its parameters. So its area is the expected one, and its
     digest is that of how it is made: two seeds whose rule happens to select the same blocks count as two."""
-    return _mask_outline(problem.every_pass)
-
-
-@lru_cache(maxsize=4096)
-def _mask_outline(problem: Problem) -> MaskEntry:
     if problem.mask not in masks.block_names():  # with bands on top of blocks, what is left of these is not known beforehand
         return mask_entry(problem)
     refuse_too_long(problem)

@@ -19,12 +19,8 @@ def installed(package: str) -> str | None:
         return None
 
 
-def torch_version() -> dict[str, str]:
-    return {"torch": installed("torch") or ""}
-
-
 def kernel_versions(label: str) -> dict[str, str]:
-    versions = torch_version()
+    versions = {"torch": installed("torch") or ""}
     with suppress(PackageNotFoundError):  # not installed here: the cell will say so
         versions |= registry.versions(registry.get(label))
     return versions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,32 +18,6 @@ from longca.text import format_duration, format_size, short
 NOT_ALONE = (Status.OK, Status.INVALID, Status.UNAVAILABLE)  # the forward was measured, or no way of running it is there
 STRIKES = 3  # broken processes in a row, after which nothing more is tried
 LOST = "not tried without a backward, with which the ranks of this job broke"
-
-
-class Executor(Protocol):
-    """Runs jobs of one level: in workers, or on a group of ranks."""
-
-    spent_s: defaultdict[str, float]  # by phase: start, build, reference, check, time
-    say: Callable[[str], None]  # gets a sentence for a job that is silent for long
-
-    @property
-    def lost(self) -> bool:
-        """Whether its processes broke and no new ones can be started."""
-
-    def start(self, jobs: Iterable[Job]) -> None:
-        """Begins to start what these jobs need, without waiting for it."""
-
-    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
-        """An outcome for every pass of the job, whatever happens to the processes that run it."""
-
-    def release(self, job: Job) -> None:
-        """Drops what was kept for the problem of this job."""
-
-    def close(self) -> None: ...
-
-
-def say_nothing(text: str) -> None:
-    """Shows nothing."""
 
 
 def waiting(cell: Cell, phase: str, deadline_s: float, trial: str = "") -> str:
@@ -104,3 +78,34 @@ class Strikes:
     def given_up(self) -> dict[Suspect, Outcome]:
         """The suspects that are not tried again, with the outcome of their cells."""
         return {suspect: self._last[suspect] for suspect, count in self._counts.items() if count >= STRIKES}
+
+
+def say_nothing(text: str) -> None:
+    """Shows nothing."""
+
+
+class Executor:
+    """Runs jobs of one level: in workers, or on a group of ranks."""
+
+    def __init__(self) -> None:
+        self.spent_s = defaultdict[str, float](float)  # by phase: start, build, reference, check, time
+        self.say: Callable[[str], None] = say_nothing  # gets a sentence for a job that is silent for long
+        self.strikes = Strikes()
+
+    @property
+    def lost(self) -> bool:
+        """Whether its processes broke and no new ones can be started."""
+        return False
+
+    def start(self, jobs: Iterable[Job]) -> None:
+        """Begins to start what these jobs need, without waiting for it."""
+
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        """An outcome for every pass of the job, whatever happens to the processes that run it."""
+        raise NotImplementedError
+
+    def release(self, job: Job) -> None:
+        """Drops what was kept for the problem of this job, where that does not end with the next one."""
+
+    def close(self) -> None:
+        """Ends all processes."""

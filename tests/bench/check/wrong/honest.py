@@ -13,7 +13,7 @@ class Honest(longca.Attention):
     """What torch:plain computes."""
 
     def __init__(self, mask, case):
-        self.mask, self.case = mask, case
+        self.mask, self.case, self.calls, self.known = mask, case, 0, {}
         self.inner = registry.get("torch:plain").prepare(mask, case)
 
     def forward(self, q, k, v):

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import torch
+
 from longca.parallel.method import Method
 from longca.parallel.primitives.program import Program
 from longca.parallel.sharding import contiguous
@@ -116,3 +118,32 @@ class Nondeterministic(Wrapped):
     def forward(self, q: Any, k: Any, v: Any) -> Any:
         out, kept = super().forward(q, k, v)
         return (out * (1 + 1e-7 * (self.forwards % 2)), kept) if self.comm.rank == 1 else (out, kept)
+
+
+class OutOfMemory(Wrapped):
+    last_call = 0
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        if self.forwards >= self.last_call:
+            raise torch.OutOfMemoryError("no room")
+        return super().forward(q, k, v)
+
+
+class FailsWithoutTransfers(HonestRing):
+    """The program without transfers fails on rank 1 alone."""
+
+    name, last_call = "fails_without_transfers", 0
+
+    def program(self, plan: Any, comm: Any) -> Any:
+        from longca.parallel.comm.null import NullComm
+
+        program = super().program(plan, comm)
+        if not isinstance(comm, NullComm) or comm.rank != 1:
+            return program
+        failing = OutOfMemory(program, comm)
+        failing.last_call = self.last_call
+        return failing
+
+
+class FailsLaterWithoutTransfers(FailsWithoutTransfers):
+    name, last_call = "fails_later_without_transfers", 3

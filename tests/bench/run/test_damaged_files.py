@@ -1,4 +1,6 @@
-"""A run that resumes a damaged journal: it says of its records what every reader says, and brings back what the files lack."""
+"""Files of a run that are damaged before it resumes, or removed while it writes: it says what every reader says, or one sentence."""
+
+from __future__ import annotations
 
 import json
 from collections import Counter
@@ -9,6 +11,7 @@ import pytest
 from longca.bench.one_device.level import OneDevice
 from longca.bench.plan.suite import Suite
 from longca.bench.run.campaign import Finished, measure, plan_level
+from longca.results.journal import CannotWrite
 from longca.results.reading import read
 from longca.results.settings import ClockSettings
 
@@ -52,3 +55,17 @@ def test_a_mask_whose_line_was_torn_is_written_again(tmp_path: Path) -> None:
     masks.write_text(whole[:-20])
     assert run(tmp_path).measured == 0
     assert masks.read_text() == whole
+
+
+PLUGIN = Path(__file__).parents[1] / "plugins" / "cheap.py"
+
+
+@pytest.mark.parametrize("deleted", ["", "results.jsonl"])
+def test_a_removed_journal_is_one_sentence(deleted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setenv("LONGCA_DELETE", str(out / deleted))
+    suite = SUITE.changed(kernels=("cheap",), masks=("causal", "full", "sliding_window"))
+    level = OneDevice(suite, "cpu", [str(PLUGIN)])
+    with pytest.raises(CannotWrite, match=r"was removed during the run, and what was measured with it; run again\.$") as raised:
+        measure(level, plan_level(level), out)
+    assert raised.value.exit_code == 2
