@@ -41,12 +41,6 @@ def test_no_cell_is_a_formula_to_a_spreadsheet() -> None:
     assert {row["peak_gib"] for row in rows} == {"-0.5"}, "a number stays a number"
 
 
-def test_no_name_ends_a_cell_of_markdown() -> None:
-    text = to_markdown(results_of([make_record(kernel="<b>|\n", asked="x", variant=None, mask="a|b")]))
-    assert "&lt;b&gt;\\| " in text
-    assert "| a\\|b | 8K | 11 |" in text
-
-
 def test_markdown_leaves_out_what_is_unsupported_throughout() -> None:
     statuses = {"ax": "ok", "ay": "unsupported", "bx": "unsupported", "by": "unsupported", "cx": "oom", "cy": "unsupported"}
     made = [

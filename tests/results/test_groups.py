@@ -59,11 +59,6 @@ def test_forward_and_backward_together_are_a_contest_whose_times_add_up() -> Non
     assert [(out.line, out.status) for out in both.out] == [("only", "not measured")]
 
 
-def test_there_is_no_such_contest_where_one_pass_is_missing() -> None:
-    (group,) = groups_of(results_of([kernel("a", around(1.0), "fwd")])).every
-    assert group.contest.pass_ is Pass.FWD
-
-
 def test_coverage_is_the_worst_that_a_reader_must_know() -> None:
     worst_first = [Status.WRONG, Status.INVALID, Status.ERROR, Status.TIMEOUT, Status.OOM, Status.UNSUPPORTED, Status.SKIPPED]
     for first, second in product(worst_first, repeat=2):

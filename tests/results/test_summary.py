@@ -3,7 +3,6 @@
 from typing import Any
 
 from longca.report.terminal import fastest_tables, summary_tables
-from longca.results.export import to_markdown
 from longca.results.groups import groups_of
 from longca.results.summary import host_bound_note
 from report.made import make_record, results_of
@@ -78,10 +77,6 @@ def test_of_methods_that_are_exactly_as_fast_the_simpler_is_named_first() -> Non
     assert [standing.line.split()[0] for standing in ranking.standings] == ["ulysses", "usp", "loongtrain", "another"]
 
 
-def test_kernels_that_are_as_fast_are_named() -> None:
-    assert rows(record("a", "x", 200.0), record("b", "x", 201.0), record("c", "x", 100.0)) == [[["share_question", "b 201 = a"]]]
-
-
 def test_other_shapes_and_devices_are_other_tables() -> None:
     base = record("a", "x", 100.0) | {"key": "x"}
     others = [record("a", "x", 100.0, head_dim_v=32), base | {"deterministic": True}, base | {"env": "f"}]
@@ -89,17 +84,6 @@ def test_other_shapes_and_devices_are_other_tables() -> None:
     titles = [table.title for table in fastest([base, *others], environments)]
     assert len(set(titles)) == 4
     assert "heads of 128/32" in titles[1]
-
-
-def markdown(*records: Record) -> str:
-    return to_markdown(results_of(records))
-
-
-def test_speeds_in_one_row_of_markdown_are_of_the_same_masks() -> None:
-    """`a` was measured on an easy mask that `b` lacks: over all three it would look faster than `b`."""
-    seeds = [record(name, f"mask{n}", speed, seed=n) for name, speed in (("a", 200.0), ("b", 220.0)) for n in range(2)]
-    seeds += [record("c", "mask0", 210.0), record("a", "mask2", 900.0, seed=2, noisy=True), record("d", "mask3", 950.0, seed=3)]
-    assert "| share_question | 1K | 200 (n=2) | 220 (n=2) | 210 (n=1 of 2) | 950 (other masks) |" in markdown(*seeds)
 
 
 def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:
