@@ -11,7 +11,7 @@ import longca
 from journals import Write
 from longca.bench.run.campaign import Finished
 from longca.cli import main
-from longca.compare.baseline import Against, Fate, baseline_folder, hold_against
+from longca.compare.baseline import Against, Fate, hold_against
 from longca.results.reading import read
 from report.made import make_record
 
@@ -86,14 +86,6 @@ def test_a_run_that_cannot_be_compared_says_so_and_is_shown(commits: list[Path],
 def test_a_run_that_is_not_complete_is_neither_compared_nor_kept(commits: list[Path]) -> None:
     assert not against(commits[0], left=3).ok
     assert not Path("baselines").exists()
-
-
-def test_names() -> None:
-    assert baseline_folder("h200-main") == Path("baselines/h200-main")
-    assert baseline_folder("ci/base") == Path("ci/base")
-    for name in ("", "a b", "..", "/", 3):
-        with pytest.raises(longca.BadInput, match="is not a valid name of a baseline"):
-            baseline_folder(name)  # type: ignore[arg-type]
 
 
 RUN = ["run", "--kernels", "torch:plain", "--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8", "--dtype", "fp32"]

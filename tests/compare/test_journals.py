@@ -15,13 +15,11 @@ from longca.cli import main
 from longca.compare.journals import compare
 from longca.compare.matching import match
 from longca.compare.verdicts import PRACTICAL, Cell, Doubt, Verdict, decide
-from longca.compare.words import describe_all
 from longca.errors import BadInput
 from longca.results.ratio import REPEATS, as_fast, ratio
 from longca.results.reading import read
 from longca.results.record import Record
-from longca.results.schema import decode_record
-from report.made import ENVIRONMENT, kernel, line, make_record
+from report.made import ENVIRONMENT, kernel, make_record
 
 
 def test_what_the_run_called_noisy_is_never_called_a_change(write: Write) -> None:
@@ -143,18 +141,6 @@ def test_a_forward_that_was_tried_without_its_backward_is_compared_where_one_of_
     assert (matched.pairs, len(matched.only_before), len(matched.only_after)) == ([], 1, 1)
 
 
-def test_a_run_resumed_under_other_conditions_is_told_cell_by_cell(write: Write) -> None:
-    """Both journals have cells at 700 and at 400 W, yet no cell was measured twice at the same limit."""
-    a = write("a", [make_record(STEADY, seed=0), make_record(STEADY, seed=1, env="capped")])
-    b = write("b", [make_record(SLOW, seed=0, env="capped"), make_record(SLOW, seed=1)])
-    limits = {"e": {**ENVIRONMENT, "power_limit_w": 700.0}, "capped": {**ENVIRONMENT, "power_limit_w": 400.0}}
-    for folder in (a, b):
-        (folder / "env.json").write_text(json.dumps(limits))
-    with pytest.raises(BadInput, match=r"the power limit in W \(400 and 700, 700 and 400\)"):
-        compare(a, b)
-    assert len(compare(a, b, force=True).cells) == 2
-
-
 def test_a_journal_of_several_devices_is_refused(write: Write) -> None:
     a = write("a", [make_record(STEADY), make_record(STEADY, env="other", key="o")])
     (a / "env.json").write_text(json.dumps({"e": ENVIRONMENT, "other": {**ENVIRONMENT, "device": "NVIDIA H100"}}))
@@ -167,24 +153,6 @@ def test_a_power_limit_that_one_side_does_not_know_is_no_difference(write: Write
     """Journals of before it was recorded, or a driver that does not say; 700 is 700.0."""
     a, b = write("a", [make_record(STEADY)], {"power_limit_w": 700.0}), write("b", [make_record(STEADY)], other)
     assert compare(a, b).counts["SAME"] == compare(b, a).counts["SAME"] == 1
-
-
-def typed(samples: Any = (1.0,), **fields: Any) -> Record:
-    return decode_record(line(make_record(samples, **fields)).encode())
-
-
-def test_rows_that_would_read_the_same_say_what_tells_them_apart() -> None:
-    seeds = [typed(seed=seed, mask_digest=f"d{seed}") for seed in (0, 1)]
-    drawn = [typed(mask="full_document", mask_digest=digest) for digest in ("x", "y")]
-    params = [typed(mask="sliding_window", params={"w": w}) for w in (512, 1024)]
-    rows = describe_all([*seeds, *drawn, *params])
-    shape = "64:8x128 bf16"
-    assert [row[-1] for row in rows] == [
-        *(f"{shape} seed 0", f"{shape} seed 1", f"{shape} mask_digest x", f"{shape} mask_digest y", shape, shape)
-    ]
-    assert [row[1] for row in rows[4:]] == ["sliding_window(w=512)", "sliding_window(w=1024)"]
-    blocks = [typed(level="sparse", mask="uniform_block", source=source, mask_digest=source) for source in ("random", "nsa")]
-    assert [row[-1] for row in describe_all(blocks)] == [f"{shape} source random", f"{shape} source nsa"]
 
 
 def test_a_fourfold_slowdown_on_a_busy_machine_is_slower(write: Write) -> None:

@@ -1,6 +1,5 @@
 """Questions of `longca recommend` that make no sense are refused, and no run is advised that could not answer."""
 
-from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -8,13 +7,10 @@ import pytest
 from journals import Write
 from longca.api.recommend import best
 from longca.cli import main
-from longca.compare.journals import compare
-from longca.compare.verdicts import PRACTICAL
 from longca.errors import BadInput
 from longca.recommend.question import Question
 from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
-from longca.results.ratio import REPEATS
 from longca.text import parse_memory
 from report.made import around, blocks, kernel, split
 
@@ -71,14 +67,6 @@ def test_an_unknown_cluster_is_refused_with_the_nearest_name_and_all_names(capsy
 def test_what_no_simulation_answers_is_refused_beside_a_cluster(flags: list[str], said: str, capsys: Captured) -> None:
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "64", "--cluster", "h100-ib", *flags]) == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("slower", "as_good"), [(1 + REPEATS - 1e-3, True), (1 + REPEATS + 1e-3, False)])
-def test_what_differs_by_less_than_two_runs_do_is_as_good(write: Write, slower: float, as_good: bool) -> None:
-    folder = write("steady", [kernel("fa4:bands", [1.0] * 9), kernel("flex", [slower] * 9)])
-    choices = recommend(Question.parse("causal", "8K"), load([folder])).choices
-    assert [choice.as_good for choice in choices] == [False, as_good]
-    assert signature(compare).parameters["threshold"].default == PRACTICAL
 
 
 def test_methods_that_refuse_block_patterns_are_not_worth_measuring(write: Write) -> None:

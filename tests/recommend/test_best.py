@@ -136,11 +136,6 @@ def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, 
     assert longca.best(seqlen="8K", results=[folder], **asked).kernel == "asked"
 
 
-def test_packing_as_drawn_is_what_happens_anyway(write: Write) -> None:
-    folder = write("made", [kernel("usual", around(1.0), mask="causal_document")])
-    assert longca.best("causal_document", "8K", results=[folder], packing="draw").kernel == "usual"
-
-
 def test_best_says_what_is_missing(write: Write) -> None:
     folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
     with pytest.raises(NoRecord, match=r"fa4  oom  out of memory$"):
@@ -188,13 +183,3 @@ def test_heads_as_text_or_as_numbers(write: Write, heads: Any) -> None:
 def test_heads_that_are_none_are_refused_in_a_sentence(write: Write, heads: Any) -> None:
     with pytest.raises(BadInput, match=r"^(heads must be|'?[-64:7]+).*\.$"):
         longca.best("causal", "8K", heads, results=write("made", [kernel("fa4", around(1.0))]))
-
-
-def test_an_answer_fits_a_screen(write: Write) -> None:
-    """The masks of its journal are no part of what it shows."""
-    found = longca.best(
-        "causal", "8K", results=write("made", [kernel("fa4", around(1.0), which, key=f"<{which}>") for which in ("fwd", "bwd")])
-    )
-    assert len(repr(found)) < 1000
-    assert "key='<fwd>'" in repr(found)
-    assert "bands" not in repr(found)

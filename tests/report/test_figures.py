@@ -100,16 +100,6 @@ def test_figures_are_written_as_png_pdf_and_svg(write: Write, tmp_path: Path, ca
     assert "wrote 6 files" in capsys.readouterr().out
 
 
-def test_the_title_fits_on_the_narrowest_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = [named("fa4", mask=mask, mask_digest=mask, device="A device with a name that is long") for mask in ("causal", "full")]
-    assert collisions(drawn(records, tmp_path, monkeypatch)["speed"]) == []
-
-
-def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = drawn([named("fa4", peak_gib=None)], tmp_path, monkeypatch)
-    assert {name for name in bare if "-" not in name} == {"speed"}
-
-
 def test_a_point_is_all_work_over_all_time_with_the_spread_of_all() -> None:
     records = [make_record([time] * 5, flops=10**11, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
     assert speed_at(records) == pytest.approx((300 / 7, 25, 100))
@@ -128,14 +118,6 @@ def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, mon
     assert "M out of memory" in said(figure)
     assert "X3 means that three kernels are unsupported or unavailable." in said(figure)
     assert "Nothing to show of never (error)." in said(figure)
-
-
-def test_where_a_mask_is_a_simpler_one_the_figure_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = {n: masks.build("sliding_window", n).digest for n in (1024, 8192)}
-    made = [named("fa3", mask="sliding_window", seqlen=n, mask_digest=digest[n]) for n in digest]
-    made += [named("fa3", mask="causal", seqlen=n, mask_digest=masks.build("causal", n).digest) for n in digest]
-    figure = drawn(made, tmp_path, monkeypatch)["speed"]
-    assert "sliding_window is full at 1K." in said(figure)
 
 
 def pattern(name: str, ratio: float, ms: float, **fields: Any) -> Record:
@@ -170,14 +152,6 @@ def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path
     assert levels_drawn(dense) == {"sparse"}
     assert levels_drawn(dense, dense | {"seqlen": 16384}) == {"sparse", "kernel"}
     assert levels_drawn(dense, kernel("cudnn", [6.0], which="fwd", mask="full")) == {"sparse", "kernel"}
-
-
-def test_slow_speeds_are_drawn_in_gflops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [named("torch", seqlen=n, tflops=n / 1e4) for n in (1024, 4096)]
-    figure = drawn(made, tmp_path, monkeypatch)["speed"]
-    [(_, speeds)] = lines(figure.axes[0])
-    assert speeds == pytest.approx([102.4, 409.6])
-    assert "GFLOP/s" in said(figure)
 
 
 def test_with_one_length_masks_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,18 +194,6 @@ def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: 
     assert (measured.get_color(), measured.get_marker()) == (simulated.get_color(), simulated.get_marker())
     assert (measured.get_fillstyle(), simulated.get_fillstyle()) == ("full", "none")
     assert (measured.get_linestyle(), simulated.get_linestyle()) == ("-", ":")
-
-
-def test_of_several_grids_the_fastest_is_drawn_as_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [split("usp", 1.0, ranks, tflops=500.0 - ranks) for ranks in (8, 16)] + [split("usp", 1.0, 16, tflops=100.0) | {"grid": "16x1"}]
-    [(_, speeds)] = lines(drawn(made, tmp_path, monkeypatch)["scaling"].axes[0])
-    assert speeds == [492.0, 484.0]
-
-
-def test_simulated_clusters_differ_too() -> None:
-    lines = [Line(f"usp {cluster}", "usp", cluster) for cluster in (None, "a", "b")]
-    styles = Styles([lines])
-    assert [styles.line(line.name).get("fillstyle") for line in lines] == [None, "none", "left"]
 
 
 def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,13 +130,3 @@ def test_nothing_of_a_journal_reaches_the_terminal_as_a_command(tmp_path: Path, 
     seen = capsys.readouterr()
     assert "theirs" in seen.out + seen.err
     assert "\x1b" not in seen.out + seen.err
-
-
-def test_the_field_in_which_journals_without_a_common_cell_differ_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, dtype in (("a", "bf16"), ("b", "fp16")):
-        journal(tmp_path / name, lambda record, dtype=dtype: record["problem"].update(dtype=dtype))
-    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
-    assert "have no cell in common: they differ in dtype (bf16 and fp16); compare" in capsys.readouterr().err
-    journal(tmp_path / "c", lambda record: (record["problem"].update(seqlen=4096), record["built"].update(digest="other")))
-    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "c")]) == 2
-    assert "they differ in seqlen (8192 and 4096); compare" in capsys.readouterr().err, "a digest follows from the others"

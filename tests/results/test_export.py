@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,22 +92,6 @@ def test_the_folder_may_stand_before_or_behind_a_flag(way: str, tmp_path: Path, 
     for words in ([f"--{way}"], [f"--{way}", file], ["--parquet", file]):
         assert main(["export", *words]) == 2
         assert capsys.readouterr().err.startswith("longca: give the folder of the journal first")
-
-
-def test_several_folders_are_written_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And folders of folders."""
-    for name in ("a", "b"):
-        shutil.copytree(GOLDEN, tmp_path / name)
-        text = (tmp_path / name / "results.jsonl").read_text()
-        (tmp_path / name / "results.jsonl").write_text(text.replace('"key":"', f'"key":"{name}').replace('"seed":', f'"seed":{ord(name)}'))
-    said = []
-    for folders in ([tmp_path / "a", tmp_path / "b"], [tmp_path], [tmp_path / "a"]):
-        assert main(["export", *map(str, folders), "--csv"]) == 0
-        said.append(capsys.readouterr().out.splitlines())
-    assert said[0] == said[1]
-    assert len(said[0]) - 1 == 2 * (len(said[2]) - 1)
-    assert main(["export", "--csv", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
-    assert capsys.readouterr().out.splitlines() == said[0]
 
 
 def test_parquet_without_pyarrow_is_one_sentence(

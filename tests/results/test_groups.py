@@ -99,10 +99,3 @@ def test_of_two_kinds_of_forward_the_one_that_the_ranking_takes_counts() -> None
         point = points.point([row for row in groups.compared if row.line == line], points.SPEED)
         assert point is not None
         assert point.value == pytest.approx(standing.tflops)
-
-
-def test_a_faster_kernel_is_not_left_out_for_masks_that_it_lacks() -> None:
-    speeds = {"a": {1: 100.0, 2: 100.0}, "b": {1: 50.0, 2: 50.0}, "c": {1: 200.0, 3: 200.0}, "d": {3: 50.0}}
-    (group,) = groups_of(results_of(forwards(speeds))).every
-    assert [(out.line, out.share) for out in group.ranking.out] == [("d", None)]
-    assert group.ranking.shares == {"a": 0.5, "b": 0.25, "c": 1.0}

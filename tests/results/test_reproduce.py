@@ -19,11 +19,10 @@ from longca.bench.run.outcomes import make_record as record_of
 from longca.cli import main
 from longca.cli import run as run_verb
 from longca.cli._flags import call
-from longca.results.files import read_masks
 from longca.results.reading import read
 from longca.results.record import Environment, LevelName, Masks, Outcome, Record, Status
 from longca.results.reproduce import command
-from longca.results.schema import decode_environments, decode_record, encode
+from longca.results.schema import decode_environments, decode_record
 from longca.results.settings import ClockSettings
 from report.made import line, make_record
 
@@ -122,23 +121,6 @@ def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.M
         assert entry.key in {other.key for other in again(command(made, facts, masks), folder, monkeypatch)}
 
 
-def test_documents_come_back_where_another_mask_shows_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [{"mask": "causal_document", "documents": [256]}, {"mask": "causal", "seqlen": 256}]
-    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
-    words = ["--kernels", "torch", "--workload", str(tmp_path / "steps.jsonl"), "--passes", "fwd", *SHAPE, "--device", "cpu"]
-    cells = planned(words, "cpu")
-    assert len({entry.mask.digest for entry in cells}) == 1
-    for order in (cells, cells[::-1]):
-        (tmp_path / "masks.jsonl").write_text("".join(encode(entry.mask).decode() + "\n" for entry in order))
-        for entry in cells:
-            masks = {(one.digest, one.mask): one for one in read_masks(tmp_path).entries}
-            text = command(refused(entry), Environment(device_kind="cpu"), masks)
-            assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
-    assert " --workload " in command(refused(cells[0]), Environment(), {}), "a record has its lengths"
-    old = made(mask="causal_document", given={"documents": True})
-    assert command(old, Environment(), {}) == "", "in schema 2 masks.jsonl alone has them, and drawn ones would be another mask"
-
-
 def made(**fields: Any) -> Record:
     return decode_record(line(make_record(**fields)).encode())
 
@@ -178,13 +160,6 @@ def test_a_plugin_is_named_by_its_file() -> None:
     assert "--plugin" not in command(made(), kept, {})
     split = {"level": "cp", "method": "ours", "ranks": 2, "grid": "1x2"}
     assert command(made(**split), environment(plugins={"ours.py": [], "more.py": []}), {}).endswith("--plugin ours.py --plugin more.py")
-
-
-def test_a_record_that_does_not_say_what_was_given_gives_all_its_parameters() -> None:
-    """As they were written before there was the field: the same mask is made, whichever of them were defaults."""
-    old = made(mask="sliding_window", params={"w": 9}, **{"pass": "fwd"})
-    assert "--masks sliding_window --seqlens 8K --seed 0 --set w=9 " in command(old, NO_FACTS, {})
-    assert " --passes fwd,bwd" in command(old, NO_FACTS, {})
 
 
 def test_the_clock_and_the_threads_are_those_of_the_record() -> None:

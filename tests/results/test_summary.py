@@ -24,14 +24,6 @@ def rows(*records: Record) -> list[list[list[str]]]:
     return [table.rows for table in fastest(list(records))]
 
 
-def test_the_winner_is_the_one_with_the_least_total_time_on_the_same_masks() -> None:
-    """`a` is far ahead on one mask, and has the higher mean of speeds: its total time is longer."""
-    seeds = [record("a", f"mask{n}", speed, seed=n) for n, speed in enumerate((150.0, 160.0, 900.0))]
-    others = [record("b", f"mask{n}", speed, seed=n) for n, speed in enumerate((220.0, 230.0, 240.0))]
-    lucky = [record("c", "mask2", 950.0, seed=2), record("c", "mask1", None, seed=1)]  # the easiest mask only
-    assert rows(*seeds, *others, *lucky) == [[["share_question", "b 230 (n=3)"]]]
-
-
 def test_parameters_of_one_seed_are_rows_and_drawn_ones_are_not() -> None:
     listed = [record("a", f"w{w}", float(w), params={"w": w}) for w in (100, 200)]
     assert rows(*listed) == [[["share_question w=100", "a 100"], ["share_question w=200", "a 200"]]]
@@ -61,29 +53,12 @@ def test_block_patterns_show_their_parameters_and_how_they_compare_with_the_dens
     assert rows(split) == [[["uniform_block b=64 ratio=0.2", "ulysses 2x1 a 125"]]]
 
 
-def test_selected_blocks_are_rows_of_their_own_and_compare_with_the_causal_mask() -> None:
-    found = [sparse("a", 0.2, 4.0), sparse("a", 0.2, 4.0, source="nsa", mask_digest="other")]
-    assert rows(dense("d", "full", 10.0), dense("d", "causal", 5.0), *found)[1] == [
-        ["uniform_block b=64 ratio=0.2", "a 250 2.5x"],
-        ["uniform_block nsa b=64 ratio=0.2", "a 250 1.25x"],
-    ]
-
-
 def test_of_methods_that_are_exactly_as_fast_the_simpler_is_named_first() -> None:
     """As `longca ls cp` orders them; one that is not known here comes last."""
     split = {"level": "cp", "ranks": 8, "grid": "8x1"}
     made = [record("k", "x", 200.0, method=method, **split) for method in ("another", "loongtrain", "usp", "ulysses")]
     (ranking,) = (group.ranking for group in groups_of(results_of(made)).every)
     assert [standing.line.split()[0] for standing in ranking.standings] == ["ulysses", "usp", "loongtrain", "another"]
-
-
-def test_other_shapes_and_devices_are_other_tables() -> None:
-    base = record("a", "x", 100.0) | {"key": "x"}
-    others = [record("a", "x", 100.0, head_dim_v=32), base | {"deterministic": True}, base | {"env": "f"}]
-    environments = {"e": {"device": "one GPU"}, "f": {"device": "another"}}
-    titles = [table.title for table in fastest([base, *others], environments)]
-    assert len(set(titles)) == 4
-    assert "heads of 128/32" in titles[1]
 
 
 def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:
