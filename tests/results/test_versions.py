@@ -17,7 +17,7 @@ VERSIONS = {"code": "new", "torch": "2.11"}
 @pytest.fixture(autouse=True)
 def _codes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "versions", lambda kernel: VERSIONS)
-    monkeypatch.setattr(versions, "_method_code", lambda name: "new method")
+    monkeypatch.setattr(versions, "_method_code", {"usp": "new method"}.get)
     versions._kernel_code.cache_clear()
     yield
     versions._kernel_code.cache_clear()  # of made up versions
