@@ -50,13 +50,6 @@ def test_the_window_of_a_model_is_asked_for(write: Write) -> None:
         assert longca.best(mask, "8K", model="gpt-oss-120b", params={"w": 1024}, results=folder).kernel == "1024"
 
 
-def test_a_mask_file_of_another_length_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = longca.masks.write_mask(longca.masks.causal(256), tmp_path / "mine.json")
-    for mask in (str(file), f"causal & '{file}'"):
-        assert main(["recommend", "--mask", mask, "--seqlen", "1K"]) == 2
-        assert "holds a mask of 256 tokens, not of 1K; ask for that length." in capsys.readouterr().err
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("methods", "mask"),

@@ -13,7 +13,6 @@ from journals import Write
 from longca import masks
 from longca.cli import main
 from longca.report import figures
-from longca.report.figures.lines import spaced
 from longca.report.figures.style import COLOURS, Line, Styles
 from longca.results import naming
 from longca.results.groups import groups_of
@@ -142,18 +141,6 @@ def test_one_length_of_block_patterns_is_drawn_over_their_share(tmp_path: Path, 
     assert levels(speed) == [dense["tflops"]]
 
 
-def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [pattern("flex", ratio, 10 * ratio) for ratio in (0.2, 0.5)]
-    dense = kernel("fa4:native", [6.0], which="fwd", mask="full")
-
-    def levels_drawn(*more: Record) -> set[str]:
-        return {name.split("-")[4] for name in drawn([*made, *more], tmp_path, monkeypatch) if "-" in name}
-
-    assert levels_drawn(dense) == {"sparse"}
-    assert levels_drawn(dense, dense | {"seqlen": 16384}) == {"sparse", "kernel"}
-    assert levels_drawn(dense, kernel("cudnn", [6.0], which="fwd", mask="full")) == {"sparse", "kernel"}
-
-
 def test_with_one_length_masks_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [named("fa3", mask=mask, peak_gib=gib) for mask, gib in (("full", 0.5), ("causal", 0.25))]
     found = drawn(made, tmp_path, monkeypatch)
@@ -260,11 +247,6 @@ def test_nothing_lies_on_anything_else(kernels: int, tmp_path: Path, monkeypatch
     made += [pattern(name, ratio, 1.0) for name in names for ratio in (0.2, 0.5)]
     found = drawn(made, tmp_path, monkeypatch)
     assert {name: faults for name, figure in found.items() if "-" in name and (faults := collisions(figure))} == {}
-
-
-def test_labels_of_lengths_that_touch_go_to_a_second_row() -> None:
-    lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40)]
-    assert spaced(lengths) == ["1K", "2K", "4K", "8K", "16K", "\n24K", "32K", "\n40K"]
 
 
 def test_spreads_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,26 +140,6 @@ def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
     assert not page.script("return document.getElementById('receipts').open")
 
 
-def test_names_and_figures_fit_a_phone_and_wide_tables_say_that_they_go_on(write: Write, browser: Browser, tmp_path: Path) -> None:
-    """The longest name of a kernel on twelve lengths, with the widest figures."""
-    lengths = [1024 * n for n in (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128)]
-    made = [
-        kernel("cudnn_flex:documents", [11 / 666] * 6, "fwd", mask=mask, seqlen=n, mask_digest=mask, noisy=True)
-        for mask, n in product(("sliding_window_causal", "full"), lengths)
-    ]
-    page = opened(browser, write("narrow", made), tmp_path)
-    cut = """return [...document.querySelectorAll('.answer b, .figures, .figures small')]
-               .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.innerText)"""
-    for width in (1320, 360):
-        page.resize(width, 900)
-        settle(page)
-        assert page.script(cut) == []
-        assert page.script("return document.documentElement.scrollWidth") <= width
-    more = "return [...document.querySelectorAll('#matrix, #table')].map((box) => box.closest('.wide').classList.contains('more'))"
-    page.script("watchOverflow()")
-    assert page.script(more) == [True, True]
-
-
 def test_10000_records_load_in_three_seconds(write: Write, browser: Browser, tmp_path: Path) -> None:
     places = product(range(11), [f"k{kernel}" for kernel in range(8)], (8192, 16384, 32768, 65536), ("fwd", "bwd"), range(15))
     many = [

@@ -90,13 +90,6 @@ def entry(mask: str, seqlen: int, kernels: dict[str, float], versions: str = "no
     return records.ClassRecords(DEVICE, mask, seqlen, kernels=standings, **values)  # type: ignore[arg-type]
 
 
-def test_autotuning_skips_a_kernel_that_records_show_far_behind() -> None:
-    length = 1 << 17
-    asked = chooser.contest(masks.full(length), Case(length, length, *SHAPE), available=lambda kernel: True, device=DEVICE)
-    assert "sdpa:efficient" in {kernel.label for kernel in asked.all.all}
-    assert "sdpa:efficient" not in {kernel.label for kernel in asked.entrants.all}
-
-
 def test_the_nearest_records_count(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [
         entry("causal documents, 1/64", 32768, {"fa3": 1.0, "fa4:varlen": 1.1, "flex": 1.3}),
@@ -112,13 +105,3 @@ def test_the_nearest_records_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not records.evidence("another device", wanted, "fwd").entries
     assert not records.evidence(DEVICE, wanted._replace(softcap=True), "fwd").entries
     assert not records.evidence(DEVICE, wanted._replace(seqlen_q=1), "fwd").entries
-
-
-def test_records_that_leave_one_kernel_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = {"sdpa:flash": 1.0, "torch:plain": 3.0, "torch:chunked": 4.0}
-    mask, case = masks.causal(64), Case(64, 64, 2, 1, 16, 16, "fp32")
-    made = [entry("causal, 1/2", 64, slower, heads="2:1", head_dim="16", dtype="fp32", pass_=pass_) for pass_ in ("fwd", "bwd")]
-    monkeypatch.setattr(records, "shipped", lambda: made)
-    monkeypatch.setattr("longca.devices.model", lambda device: DEVICE)
-    choice = chooser.choose(mask, case)
-    assert (choice.forward, choice.backward, choice.source) == ("sdpa:flash", "sdpa:flash", "records")

@@ -58,13 +58,6 @@ def test_a_whole_journal_is_packed_and_its_copy_says_the_same(tmp_path: Path) ->
     assert read_environments(copy) == read_environments(source)
 
 
-def test_cells_that_are_wrong_or_failed_are_counted(tmp_path: Path) -> None:
-    statuses = ("wrong", "wrong", "timeout", "oom", "unsupported", "skipped", "unavailable")
-    others = [failed("why") | {"status": status, "seed": number} for number, status in enumerate(statuses)]
-    done = submission.prepare(journal(tmp_path / "mine", make_record([1.0] * 5), *others), tmp_path / "out")
-    assert (done.timed, done.failed) == (1, {"wrong": 2, "timeout": 1, "oom": 1})
-
-
 def test_paths_and_private_words_are_removed_everywhere(tmp_path: Path) -> None:
     """Also from keys and from masks, whose names records refer to."""
     own = masks.causal(8192)
@@ -169,6 +162,10 @@ def timed(count: int, **fields: Any) -> list[dict[str, Any]]:
     return [make_record([1.0] * 5, seed=number, **fields) for number in range(count)]
 
 
+def statuses(*names: str) -> list[dict[str, Any]]:
+    return [failed("why") | {"status": status, "seed": number} for number, status in enumerate(names, 1)]
+
+
 @pytest.mark.parametrize(
     ("records", "environment", "found"),
     [
@@ -177,13 +174,14 @@ def timed(count: int, **fields: Any) -> list[dict[str, Any]]:
         (timed(1), {"clock": {"warmup_s": 0.02}, "device_kind": "cpu", "cores": 64}, {}),
         (timed(3, noisy=True) + timed(2, mask="full"), {}, {"noisy": 3}),
         (timed(2), {"changed": True}, {"changed": 2}),
+        (timed(1) + statuses("wrong", "wrong", "timeout", "oom", "skipped"), {}, {"failed": {"wrong": 2, "timeout": 1, "oom": 1}}),
     ],
 )
 def test_what_a_reviewer_will_ask_is_counted(
-    records: list[dict[str, Any]], environment: dict[str, Any], found: dict[str, int], tmp_path: Path
+    records: list[dict[str, Any]], environment: dict[str, Any], found: dict[str, Any], tmp_path: Path
 ) -> None:
     done = submission.prepare(journal(tmp_path / "mine", *records, environment=environment), tmp_path / "out")
-    none = dict.fromkeys(("short_warmup", "noisy", "changed"), 0)
+    none = {"short_warmup": 0, "noisy": 0, "changed": 0, "failed": {}}
     assert {name: getattr(done, name) for name in none} == none | found
 
 
