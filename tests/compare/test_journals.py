@@ -14,7 +14,7 @@ from journals import Write
 from longca.cli import main
 from longca.compare.journals import compare
 from longca.compare.matching import match
-from longca.compare.verdicts import PRACTICAL, Cell, Doubt, Verdict, decide
+from longca.compare.verdicts import Cell, Doubt
 from longca.errors import BadInput
 from longca.results.ratio import REPEATS, as_fast, ratio
 from longca.results.reading import read
@@ -234,15 +234,6 @@ def test_an_unclear_cell_has_its_reason(before: Any, after: Any, kind: Doubt, wr
     assert own.why is not None
     assert (own.verdict, own.why.kind) == ("UNCLEAR", kind)
     assert all(row["why"] for row in compared.rows if row["verdict"] == "UNCLEAR")
-
-
-def test_a_drift_explains_no_more_than_a_drift_can() -> None:
-    far = ratio(RISING, [1.289 * time for time in RISING])
-    assert far.drifting
-    assert (far.low, far.high) == (pytest.approx(1.289 / 1.004), pytest.approx(1.289 * 1.004))
-    assert decide(far, PRACTICAL) is Verdict.SLOWER
-    assert decide(ratio(RISING, [1.04 * time for time in RISING]), PRACTICAL) is Verdict.UNCLEAR
-    assert decide(ratio(RISING, [1.02 * time for time in RISING]), PRACTICAL) is Verdict.SAME
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,6 @@ def test_one_kernel_asked_for_by_two_names_is_one(write: Write) -> None:
         assert (found.out, found.seeds, found.masks) == ((), (42,), 1)
 
 
-def test_seeds_that_draw_nothing_are_one_mask(write: Write) -> None:
-    found = answer(write("made", [kernel("fa4:bands", around(1.0), seed=0), kernel("flex", around(2.0), seed=42)]))
-    assert (len(found.choices), found.masks, found.seeds) == (2, 1, (0,))
-
-
 def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:
     made = [kernel("fa4:bands", around(1.0), "fwd", flops=10**10), kernel("fa4:bands", around(3.0), "bwd", flops=25 * 10**9, peak_gib=2.0)]
     made += [kernel("flex", around(1.0), "fwd"), kernel("flex", None, "bwd", status="oom", reason="out of memory")]

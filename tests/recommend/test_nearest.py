@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import longca
 from journals import Write
@@ -15,7 +13,7 @@ from longca import masks
 from longca.cli import main
 from longca.kernels import registry
 from longca.kernels.base import Case
-from longca.recommend.match import WITH_DOCUMENTS, WITHOUT_DOCUMENTS, _interpolated
+from longca.recommend.match import WITH_DOCUMENTS, WITHOUT_DOCUMENTS
 from longca.recommend.question import Question
 from longca.recommend.rank import NO_RECORD, NoRecord, recommend
 from longca.recommend.shipped import load
@@ -44,22 +42,6 @@ def test_lengths_of_two_clocks_are_scaled_as_measured(write: Write) -> None:
     new = cell("fa4:bands", 16384, 500.0 * 1410 / 1500, clock_mhz=1500.0, at_mhz=1410.0, clocks=[1500] * 6)
     found = forward(write("made", [cell("fa4:bands", 4096, 500.0, clock_mhz=1500.0), new]), "8K")
     assert [choice.tflops for choice in found.choices] == [pytest.approx(500.0)]
-
-
-@given(st.dictionaries(st.integers(1, 1 << 20), st.floats(1.0, 900.0), min_size=1), st.integers(1, 1 << 20))
-def test_rates_lie_between_those_next_to_them_and_stay_beyond_the_last(rates: dict[float, float], place: int) -> None:
-    low = max((at for at in rates if at <= place), default=min(rates))
-    high = min((at for at in rates if at >= place), default=max(rates))
-    value = _interpolated(rates, place)
-    assert min(rates[low], rates[high]) * (1 - 1e-9) <= value <= max(rates[low], rates[high]) * (1 + 1e-9)
-    if place in rates:
-        assert value == rates[place]
-
-
-def test_rates_are_linear_in_the_logarithm() -> None:
-    rates = {1024.0: 100.0, 4096.0: 300.0}
-    assert _interpolated(rates, 2048) == pytest.approx(200.0)
-    assert _interpolated(rates, 1024 * math.sqrt(2)) == pytest.approx(150.0)
 
 
 @pytest.mark.parametrize("seqlen", ["64K", "128K"])

@@ -31,15 +31,6 @@ def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFi
     assert getattr(scope["mask"], "source", "random") in (source, "")
 
 
-def test_the_scale_of_a_model_does_not_matter(write: Write) -> None:
-    """A record of another scale answers, as times do not depend on it."""
-    shape = {"heads_q": 32, "heads_kv": 16, "head_dim": 128, "head_dim_v": 128, "softcap": 50.0, "seqlen": 8192}
-    folder = write("made", [kernel("torch:chunked", around(1.0), mask="causal", **shape)], {})
-    assert longca.best("causal", "8K", model="gemma2-27b", results=folder).kernel == "torch:chunked"
-    with pytest.raises(longca.LongcaError, match=r"16:16 heads of 128, softcap 50"):
-        longca.best("causal", "8K", "16:16", model="gemma2-27b", exact=True, results=folder)
-
-
 def test_the_window_of_a_model_is_asked_for(write: Write) -> None:
     shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 64, "head_dim_v": 64, "sinks": True, "seqlen": 8192}
     windowed = ("sliding_window_causal_document", "causal_document & sliding_window")

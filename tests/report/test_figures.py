@@ -99,12 +99,6 @@ def test_figures_are_written_as_png_pdf_and_svg(write: Write, tmp_path: Path, ca
     assert "wrote 6 files" in capsys.readouterr().out
 
 
-def test_a_point_is_all_work_over_all_time_with_the_spread_of_all() -> None:
-    records = [make_record([time] * 5, flops=10**11, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
-    assert speed_at(records) == pytest.approx((300 / 7, 25, 100))
-    assert speed_at([make_record(None)]) is None
-
-
 def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [named("fa3", seqlen=n, tflops=n / 10) for n in (1024, 4096)] + [named("fa3", seqlen=2048, status="oom")]
     made += [named("fa2", seqlen=1024, tflops=7.0), named("never", seqlen=1024, status="error")]

@@ -101,16 +101,6 @@ def test_a_hostile_name_stays_text(page: Browser) -> None:
     assert page.complaints() == []
 
 
-@pytest.mark.parametrize("name", ["constructor", "__proto__"])
-def test_names_of_javascript_are_names_like_others(name: str, write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [kernel(one, around(1.0), "fwd", mask=mask, mask_digest=mask) for one in (name, "flex") for mask in (name, "causal")]
-    made += [kernel(name, None, "fwd", mask=name, seqlen=1024, status="oom", reason=name)]
-    page = opened(browser, write("names", made), tmp_path)
-    assert page.complaints() == []
-    assert {row[0] for row in page.script(CELLS, "matrix")[1:]} == {name, "causal"}
-    assert name in text(page, "#legend")
-
-
 def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
     fill = "const f = document.getElementById('filter'); f.value = arguments[0]; f.dispatchEvent(new Event('input'))"
     page.script(fill, "flex 32K fwd")

@@ -116,16 +116,6 @@ def test_each_pass_answers_for_its_own_tensors() -> None:
     assert [(pass_, error, tensor) for _, _, pass_, _, _, _, error, tensor, _ in board] == [("fwd", 0.2, "lse"), ("bwd", 0.5, "dk")]
 
 
-def test_both_passes_are_the_sum_of_a_forward_and_a_backward() -> None:
-    made = [kernel("fast", [ms], which) for which, ms in (("fwd", 1.0), ("bwd", 2.0))]
-    cells = {cell.pass_: cell for cell in setting_of(made)["cells"]}
-    assert {pass_: (cell.ms, cell.record, cell.second) for pass_, cell in cells.items()} == {
-        "fwd": (1.0, 0, -1),
-        "bwd": (2.0, 1, -1),
-        "fwd+bwd": (3.0, 1, 0),
-    }
-
-
 def test_what_failed_comes_before_what_was_never_tried() -> None:
     made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
     names = (("plain", "skipped"), ("old", "unsupported"))

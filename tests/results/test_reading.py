@@ -60,22 +60,6 @@ def test_going_back_to_an_older_version_makes_it_count_again(tmp_path: Path) -> 
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3, "once is enough"
 
 
-@pytest.mark.usefixtures("in_process")
-def test_a_run_sees_a_record_of_another_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its work, its speed and its pairs agree with each other, and masks.jsonl has twice as many pairs."""
-    assert main([*RUN, "--out", str(tmp_path)]) == 0
-    path = tmp_path / "results.jsonl"
-    record = json.loads(path.read_text())
-    record["flops"] //= 2
-    record["built"]["area"] //= 2
-    record["timed"]["tflops"] /= 2
-    path.write_text(json.dumps(record) + "\n")
-    assert main([*RUN, "--out", str(tmp_path)]) == 0
-    assert "1 cell: 1 doubtful; written to" in capsys.readouterr().out
-    assert main([*RUN, "--retry", "failed", "--out", str(tmp_path)]) == 0
-    assert [one.status for one in read(tmp_path)] == ["ok"]
-
-
 def test_what_differs_in_anything_that_is_asked_for_stays(write: Write) -> None:
     made = [kernel("mine", around(1.0), seed=seed, grad=grad, which="fwd") for seed in (0, 1) for grad in (True, False)]
     made += [kernel("mine", around(1.0), env="other"), kernel("mine", around(1.0)), kernel("mine:two", around(1.0))]

@@ -12,7 +12,6 @@ import pytest
 from longca import masks as known_masks
 from longca.api.request import RunRequest, resolve
 from longca.bench.many_devices.level import ManyDevices
-from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.workload import read_workload
 from longca.bench.run.outcomes import make_record as record_of
@@ -138,18 +137,6 @@ def test_what_else_a_command_needs() -> None:
     assert "--full" not in command(made(seqlen=32768), NO_FACTS, {})
     assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), NO_FACTS, {}).startswith("longca run --kernels '$(rm -rf /)'")
     assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), NO_FACTS, {}) == ""
-
-
-def test_the_same_key_comes_back_of_masks_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--kernels", "torch", "--masks", "stairs,first_tokens & stairs(step=4)", "--seqlens", "64", "--passes", "fwd", *SHAPE]
-    cells = planned([*words, "--plugin", OWN_MASKS, "--device", "cpu"], "cpu")
-    facts = Environment(device="a device", device_kind="cpu", plugins=Catalogue().plugin_files)
-    assert facts.plugins == {OWN_MASKS: ["first_tokens", "stairs"]}
-    for entry in cells:
-        text = command(refused(entry), facts, {})
-        assert text.endswith(f"--plugin {OWN_MASKS}")
-        assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
-    assert "--plugin" not in command(made(), facts, {})
 
 
 def test_a_plugin_is_named_by_its_file() -> None:
