@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from longca.compare.verdicts import FAR, Cell, Doubt, Remark, Verdict, is_too_noisy
 from longca.results.grouping import grouped
+from longca.results.problem import Problem
 from longca.results.ratio import ENOUGH_SAMPLES, Ratio
 from longca.results.reading import identity_fields
 from longca.results.record import Record
@@ -56,9 +57,19 @@ def describe(record: Record, kernel: str) -> list[str]:
     """The columns that name a cell."""
     params = f"({','.join(f'{name}={value}' for name, value in sorted(record.built.params.items()))})" if record.built.params else ""
     problem = record.problem
-    shape = f"{format_heads(asdict(problem))}x{format_dims(asdict(problem))} {problem.dtype}"
     name = f"{kernel} {record.method} on {problem.ranks}" if record.method else kernel
-    return [name, problem.mask + params, format_size(problem.seqlen), problem.pass_.value, shape]
+    return [name, problem.mask + params, format_size(problem.seqlen), problem.pass_.value, shape(problem)]
+
+
+def shape(problem: Problem) -> str:
+    return f"{format_heads(asdict(problem))}x{format_dims(asdict(problem))} {problem.dtype}"
+
+
+def ratio_columns(ratio: Ratio | None) -> dict[str, float | None]:
+    """The ratio and its interval; None where there is none, or too few samples for one."""
+    if ratio is None:
+        return dict.fromkeys(("ratio", "low", "high"))
+    return {"ratio": ratio.value, "low": None if ratio.few else ratio.low, "high": None if ratio.few else ratio.high}
 
 
 def change(ratio: Ratio | None) -> tuple[str, str]:
