@@ -45,8 +45,8 @@ def test_the_window_of_a_model_is_asked_for(write: Write) -> None:
 @pytest.mark.parametrize(
     ("methods", "mask"),
     [
-        ("ulysses,magi", ["--mask", "causal_document", "--seqlen", "300"]),
-        ("ulysses,ring_allgather", ["--mask", "uniform_block", "--seqlen", "256", "--source", "nsa"]),
+        ("magi", ["--mask", "causal_document", "--seqlen", "300"]),
+        ("ring_allgather", ["--mask", "uniform_block", "--seqlen", "256", "--source", "nsa"]),
     ],
 )
 def test_the_code_for_many_ranks_runs(

@@ -99,7 +99,7 @@ def test_the_same_key_comes_back(asked: list[str], device: str, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("split", "masks"),
     [
-        (["--methods", "all", "--nproc", "4", "--grid", "2x2"], ["--masks", "all", "--set", "w=64"]),
+        (["--methods", "all", "--nproc", "4", "--grid", "2x2"], ["--masks", "causal_document,sliding_window", "--set", "w=64"]),
         (["--methods", "ulysses,ring_p2p", "--nproc", "2"], ["--masks", "all", "--set", "w=64"]),
         (["--methods", "loongtrain", "--nproc", "4"], ["--masks", "all", "--set", "w=64"]),
         (["--methods", "ulysses,ring_allgather", "--nproc", "2"], ["--masks", "uniform_block", "--set", "b=128"]),
