@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 import longca
 from journals import Write
@@ -18,7 +17,6 @@ from longca.compare.verdicts import Cell, Doubt
 from longca.errors import BadInput
 from longca.results.ratio import REPEATS, as_fast, ratio
 from longca.results.reading import read
-from longca.results.record import Record
 from report.made import ENVIRONMENT, kernel, make_record
 
 
@@ -193,26 +191,6 @@ def test_a_request_that_runs_another_variant_now_is_compared(write: Write) -> No
     assert [(cell.before.label, cell.after.label) for cell in compared.cells] == [("fa4:bands", "fa4:native")]
     assert [record.label for record in compared.only_before] == ["fa4:varlen"]
     assert [record.problem.mask for record in compared.only_after] == ["full"]
-
-
-PAPER = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
-
-
-def test_a_shipped_journal_matches_a_run_that_asked_by_bare_names() -> None:
-    """Of each kernel and cell the run has the fastest variant, or the first where none has a time."""
-    everything = read(PAPER).records
-    chosen: dict[tuple[Any, ...], Record] = {}
-    for record in everything:
-        place = (record.kernel, record.problem.mask, record.built.digest, record.problem.seqlen, record.problem.pass_)
-        if place not in chosen or (record.ok and (not chosen[place].ok or record.times.median < chosen[place].times.median)):
-            chosen[place] = record
-    bare = [replace(record, asked=record.kernel) for record in chosen.values()]
-    assert len(bare) < len(everything)
-    matches = match(everything, bare)
-    assert len(matches.pairs) == len(bare)
-    assert all(one.label == other.label for one, other in matches.pairs)
-    assert matches.only_after == []
-    assert {id(record) for record in matches.only_before} == {id(record) for record in everything} - {id(one) for one, _ in matches.pairs}
 
 
 @pytest.mark.parametrize(

@@ -45,16 +45,6 @@ def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None
     assert "vsa" not in found.unmeasured  # it takes blocks only
 
 
-def test_one_kernel_asked_for_by_two_names_is_one(write: Write) -> None:
-    """`fa4` chose its bands on other documents than those on which `fa4:bands` was asked for: neither run is forgotten."""
-    bare = [kernel("fa4:bands", around(1.0), asked="fa4", mask_digest="d0", seed=0)]
-    named = [kernel(name, around(2.0), mask_digest="d42", seed=42) for name in ("fa4:bands", "flex")]
-    for folder, order in (("bare first", bare + named), ("named first", named + bare)):
-        found = answer(write(folder, order))
-        assert [choice.name for choice in found.choices] == ["fa4:bands", "flex"]
-        assert (found.out, found.seeds, found.masks) == ((), (42,), 1)
-
-
 def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:
     made = [kernel("fa4:bands", around(1.0), "fwd", flops=10**10), kernel("fa4:bands", around(3.0), "bwd", flops=25 * 10**9, peak_gib=2.0)]
     made += [kernel("flex", around(1.0), "fwd"), kernel("flex", None, "bwd", status="oom", reason="out of memory")]
@@ -185,13 +175,6 @@ def _empty(folder: Path) -> list[str]:
     (folder / "empty").mkdir()
     (folder / "empty" / "results.jsonl").write_text("")
     return [str(folder / "empty")]
-
-
-def test_a_doubtful_record_is_out_with_the_reason(write: Write) -> None:
-    fast = kernel("flex", around(0.5)) | {"check": None}
-    found = answer(write("made", [kernel("fa4:bands", around(1.0)), fast]))
-    assert [choice.name for choice in found.choices] == ["fa4:bands"]
-    assert [(out.line, out.status, excluded(out)) for out in found.out] == [("flex", "doubtful", "it has a time but no check")]
 
 
 def test_planning_changes_the_answer(write: Write) -> None:

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from longca.results import points
 from longca.results.groups import STEPS, closeness, groups_of
+from longca.results.naming import rows
+from longca.results.points import SPEED, point
 from longca.results.problem import Pass
 from longca.results.record import Status
 from longca.results.statuses import Coverage, coverage
@@ -99,3 +101,11 @@ def test_of_two_kinds_of_forward_the_one_that_the_ranking_takes_counts() -> None
         point = points.point([row for row in groups.compared if row.line == line], points.SPEED)
         assert point is not None
         assert point.value == pytest.approx(standing.tflops)
+
+
+@given(st.floats(0.1, 1000.0))
+def test_equal_times_have_no_spread(ms: float) -> None:
+    """Not even in the last digit."""
+    found = point(rows(results_of([kernel("fa3", [ms] * 6)])), SPEED)
+    assert found is not None
+    assert found.low == found.value == found.high

@@ -20,7 +20,7 @@ from longca.results.export import to_csv, to_markdown
 from longca.results.groups import groups_of
 from longca.results.journal import CannotWrite, Journal
 from longca.results.merge import merge, pack
-from longca.results.record import SCHEMA, Environment, MaskEntry, Record
+from longca.results.record import SCHEMA, MaskEntry, Record
 from longca.results.schema import decode_mask, decode_record
 from report.made import line, make_record
 
@@ -218,13 +218,6 @@ def test_documents_are_kept_where_another_mask_shows_the_same(tmp_path: Path) ->
     filled(tmp_path / "a")
     merge(tmp_path / "out", [tmp_path / "a"])
     assert files.read_masks(tmp_path / "out") == files.read_masks(tmp_path / "a")
-
-
-def test_environments_are_added_and_kept(tmp_path: Path) -> None:
-    for name in ("a", "b", "a"):
-        with Journal(tmp_path) as made:
-            made.add_environment(name, Environment(device=name))
-    assert files.read_environments(tmp_path) == {name: Environment(device=name) for name in ("a", "b")}
 
 
 def test_merging_keeps_the_later_but_no_failure_over_a_measurement(tmp_path: Path) -> None:

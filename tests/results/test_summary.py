@@ -1,10 +1,13 @@
-"""Summaries compare kernels on the same masks only."""
+"""Summaries compare kernels on the same masks only, in one unit."""
 
 from typing import Any
 
-from longca.report.terminal import fastest_tables, summary_tables
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca.report.terminal import fastest_tables
 from longca.results.groups import groups_of
-from longca.results.summary import host_bound_note
+from longca.results.tables import GFLOPS, TFLOPS, speed_unit
 from report.made import make_record, results_of
 
 Record = dict[str, Any]
@@ -61,15 +64,19 @@ def test_of_methods_that_are_exactly_as_fast_the_simpler_is_named_first() -> Non
     assert [standing.line.split()[0] for standing in ranking.standings] == ["ulysses", "usp", "loongtrain", "another"]
 
 
-def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:
-    results = results_of([record("mine", "x", 200.0), record("fa4", "x", 250.0), record("fa4", "y", None, seqlen=2048)])
-    titles = [table.title.split(",")[0] for table in summary_tables(results, ["mine"])]
-    assert titles == ["fastest", "mine against the best other kernel", "not measured"]
-    assert [table.title.split(",")[0] for table in summary_tables(results)] == ["fastest", "not measured"]
+speeds = st.floats(min_value=1e-7, max_value=2e3)
 
 
-def test_times_with_the_host_in_them_are_counted() -> None:
-    records = [record("a", f"mask{n}", 200.0, host_bound=n < 2) for n in range(3)] + [record("a", "mask3", None)]
-    note = host_bound_note(results_of(records).records)
-    assert note == "2 of 3 times are host_bound: the host enqueued the call too slowly and may be part of the time"
-    assert host_bound_note(results_of(records[2:]).records) == ""
+@given(speeds=st.lists(speeds, min_size=1, max_size=5))
+def test_a_table_has_one_unit_in_which_its_largest_speed_is_no_fraction(speeds: list[float]) -> None:
+    unit = speed_unit(speeds)
+    assert unit == (GFLOPS if max(speeds) < 1 else TFLOPS)
+    text = unit.text(max(speeds))
+    assert abs(float(text) / unit.per_tflops / max(speeds) - 1) <= 0.006, "three digits, or two from 100 on"
+    assert "e" not in text or max(speeds) < 1e-7
+
+
+def test_a_noisy_speed_has_its_mark_behind_it() -> None:
+    assert GFLOPS.text(0.0222668, noisy=True) == "22.3~"
+    assert TFLOPS.text(674.6) == "675"
+    assert speed_unit([]) == TFLOPS
