@@ -6,7 +6,7 @@ It sets the same clock and as many threads, so that `longca compare` accepts the
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -18,7 +18,6 @@ from longca.kernels import registry
 from longca.kernels.base import Case, Yes
 from longca.masks.by_name import words_in
 from longca.results.problem import Pass, Problem
-from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Masks, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
@@ -49,11 +48,6 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
     words += [*shape_options(asdict(problem)), "--passes", _passes(record)]
     words += ["--deterministic"] * problem.deterministic + ["--cudagraph"] * problem.cudagraph
     return before + shlex.join([*words, *_conditions(record, environment)])
-
-
-def commands(records: Iterable[Record], results: Results) -> list[str]:
-    """The command of each record."""
-    return [command(record, results.environment(record), results.masks) for record in records]
 
 
 def documents_of(record: Record, masks: Masks) -> list[int] | None:
