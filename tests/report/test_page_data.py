@@ -21,7 +21,7 @@ from longca.results.cells import STATES, PageCell
 from longca.results.export import to_markdown
 from longca.results.groups import groups_of
 from longca.results.reading import read, read_all
-from report.made import Record, around, kernel, make_record, results_of, split
+from report.made import Record, around, kernel, make_record, results_of
 
 Data = dict[str, Any]
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -163,17 +163,3 @@ def test_the_page_opens_on_patterns_and_not_on_the_dense_mask_beside_them() -> N
     setting = data["settings"][data["start"]]
     assert (setting["axis"], [entry["x"] for entry in setting["matrix"]]) == ("ratio", [0.2, 0.8])
     assert setting["dense"] == [["uniform_block b=64", "fwd", "fa4:bands on full", 0]]
-
-
-def test_a_kernel_has_one_look_and_those_seen_together_differ() -> None:
-    dense = [kernel(f"k{number:02}", around(1.0), "fwd", mask=mask) for number in range(13) for mask in ("full", "causal")]
-    names = ("k11", "new1", "new2", "new3", "new4")
-    params = [{"b": 64, "ratio": ratio, "heads": 8} for ratio in (0.2, 0.5)]
-    sparse = [kernel(name, around(2.0), "fwd", level="sparse", mask="uniform_block", params=some) for name in names for some in params]
-    looks = {name: number for name, number, *_ in data_of([*dense, *sparse])["looks"]}
-    assert len(set(looks.values())) == len(looks) == 17
-    assert len({looks[name] % 12 for name in names}) == 5, "in colour, while there are enough"
-    made = [split(method, 8.0, ranks, **also) for method, ranks, also in product(("ring", "magi"), (8, 16), ({}, {"simulated": "x"}))]
-    methods = {name: number for name, number, *_ in data_of(made)["looks"]}
-    assert len(methods) == 12
-    assert len(set(methods.values())) == 2, "a method on any number of ranks, measured or simulated, has one colour"
