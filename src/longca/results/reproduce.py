@@ -89,11 +89,15 @@ def _all_options(method: str, ranks: int, options: str) -> str:
 
 def _mask_options(problem: Problem, seeds: Sequence[int]) -> list[str]:
     chosen = ["--seed", str(seeds[0])] if len(seeds) == 1 else ["--seeds", ",".join(map(str, seeds))]
-    words = ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen), *chosen]
-    words += [word for name, value in problem.params for word in ("--set", f"{name}={value}")]
-    words += ["--distribution", problem.distribution] if problem.distribution else []
-    words += ["--packing", problem.packing] if problem.packing else []
-    return words + (["--source", problem.source] if problem.source != "random" else [])
+    return ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen), *chosen, *drawing_options(problem)]
+
+
+def drawing_options(problem: Problem) -> list[str]:
+    """The options that say with which parameters a mask is made and how it is drawn, as all verbs have them."""
+    words = [word for name, value in problem.params for word in ("--set", f"{name}={value}")]
+    source = None if problem.source == "random" else problem.source
+    given = {"source": source, "distribution": problem.distribution, "packing": problem.packing}
+    return words + [word for name, value in given.items() if value for word in (f"--{name}", value)]
 
 
 def _passes(record: Record) -> str:
