@@ -195,27 +195,19 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_masks_are_kept_once_with_bands_and_lengths(tmp_path: Path) -> None:
-    mask = masks.causal_document(1024, seed=42)
-    for _ in range(2):
-        with Journal(tmp_path) as made:
-            made.add_mask(entry(mask))
-            made.add_mask(entry(masks.build("causal_document", 1024, seed=42)))
-    assert len((tmp_path / "masks.jsonl").read_text().splitlines()) == 1
-    (kept,) = files.read_masks(tmp_path).entries
-    assert kept.documents == [353, 559, 102, 10]
-    assert kept.bands is not None
-    assert masks.Mask(1024, 1024, kept.bands) == mask
-
-
-def test_documents_are_kept_where_another_mask_shows_the_same(tmp_path: Path) -> None:
-    one, other = masks.causal(64), masks.causal_document(64, documents=[64])
+    """And with the documents of a mask that shows the same pairs as another."""
+    mask, one, other = masks.causal_document(1024, seed=42), masks.causal(64), masks.causal_document(64, documents=[64])
     assert one.digest == other.digest
-    with Journal(tmp_path / "a") as made:
-        made.add_mask(entry(one))
-        made.add_mask(entry(other))
-    kept = [(one.mask, one.documents) for one in files.read_masks(tmp_path / "a").entries]
-    assert kept == [("causal", None), ("causal_document", [64])]
     filled(tmp_path / "a")
+    for _ in range(2):
+        with Journal(tmp_path / "a") as made:
+            for own in (mask, masks.build("causal_document", 1024, seed=42), one, other):
+                made.add_mask(entry(own))
+    kept = files.read_masks(tmp_path / "a").entries
+    assert [(own.mask, own.documents) for own in kept] == [
+        ("causal_document", [353, 559, 102, 10]), ("causal", None), ("causal_document", [64]),
+    ]  # fmt: skip
+    assert masks.Mask(1024, 1024, kept[0].bands or []) == mask
     merge(tmp_path / "out", [tmp_path / "a"])
     assert files.read_masks(tmp_path / "out") == files.read_masks(tmp_path / "a")
 
