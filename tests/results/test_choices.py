@@ -56,14 +56,8 @@ def test_the_first_by_records_is_the_fastest_recorded() -> None:
     cases = dict[tuple[object, ...], tuple[masks.AnyMask, Case]]()
     for record in results.records:
         problem, place = record.problem, (record.built.digest, record.problem.mask)
-        special = problem.deterministic or record.split or record.chose or record.simulated
-        if (
-            not record.ok
-            or special
-            or problem.pass_ is Pass.BOTH
-            or place not in results.masks
-            or results.environment(record).name != DEVICE
-        ):
+        special = problem.deterministic or record.split or record.chose or record.simulated or place not in results.masks
+        if not record.ok or special or problem.pass_ is Pass.BOTH or results.environment(record).name != DEVICE:
             continue
         shape = problem.heads_q, problem.heads_kv, problem.head_dim, problem.head_dim_v, problem.dtype
         key = record.built.digest, shape, problem.softcap, bool(problem.sinks), problem.pass_
