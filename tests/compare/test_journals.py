@@ -20,13 +20,6 @@ from longca.results.reading import read
 from report.made import ENVIRONMENT, kernel, make_record
 
 
-@pytest.mark.parametrize(("clocks", "expected"), [((1980, 1980), "SLOWER"), ((1980, 1782), "UNCLEAR"), ((None, 1782), "SLOWER")])
-def test_what_a_slower_clock_explains_is_no_change(write: Write, clocks: tuple[int | None, int], expected: str) -> None:
-    """A device that got warm between two runs: ten percent slower at a clock that is ten percent lower."""
-    a, b = (write(name, [make_record(STEADY if name == "a" else SLOW, clock_mhz=mhz)]) for name, mhz in zip("ab", clocks, strict=True))
-    assert [cell.verdict for cell in compare(a, b).cells] == [expected]
-
-
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "SAME"), (0.94, "FASTER"), (1.06, "SLOWER")])
 def test_a_time_for_the_reference_clock_is_compared_with_one_as_measured_as_measured(write: Write, factor: float, verdict: str) -> None:
     """An older LongCA measured at 1,500 MHz; times of the new one, also measured there, are given for 1,410 MHz."""

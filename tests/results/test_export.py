@@ -61,7 +61,8 @@ FIRST = "give the folder of the journal first"
     ("words", "error"),
     [
         (f"{GOLDEN}", "give a format"),
-        (". --csv", "there is no journal"),
+        ("nothing --csv", "there is no journal"),
+        *((f"empty --{way}", "there is no record in empty; give a folder in which") for way in ("csv", "md")),
         (f"{GOLDEN} --csv no/x", "cannot write no/x: No such file or directory; give another file."),
         (f"{GOLDEN} --parquet no/x", "cannot write no/x: No such file or directory; give another file."),
         *((words, FIRST) for words in ("--csv", "--md", "--csv x", "--parquet x")),
@@ -71,20 +72,11 @@ def test_what_cannot_be_written_is_a_sentence(
     words: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "results.jsonl").write_text("")
+    (tmp_path / "empty" / "env.json").write_text("{}")
     assert main(["export", *words.split()]) == 2
     assert capsys.readouterr().err.startswith(f"longca: {error}")
-
-
-@pytest.mark.parametrize("flag", ["--md", "--csv"])
-def test_a_journal_without_records_is_one_sentence_as_for_the_report(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "results.jsonl").write_text("")
-    (tmp_path / "env.json").write_text("{}")
-    said = []
-    for command in (["export", str(tmp_path), flag], ["report", str(tmp_path), "-o", str(tmp_path / "page.html")]):
-        assert main(command) == 2
-        said.append(capsys.readouterr())
-    assert said[0] == said[1]
-    assert said[0] == ("", f"longca: there is no record in {tmp_path}; give a folder in which `longca run` measured something.\n")
 
 
 @pytest.mark.parametrize("way", ["csv", "md"])

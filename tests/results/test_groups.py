@@ -1,7 +1,5 @@
 """Groups, closeness to the fastest, coverage, and the rows that a ranking counts, against their definitions."""
 
-from itertools import product
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,23 +59,26 @@ def test_forward_and_backward_together_are_a_contest_whose_times_add_up() -> Non
     assert [(out.line, out.status) for out in both.out] == [("only", "not measured")]
 
 
-def test_coverage_is_the_worst_that_a_reader_must_know() -> None:
-    worst_first = [Status.WRONG, Status.INVALID, Status.ERROR, Status.TIMEOUT, Status.OOM, Status.UNSUPPORTED, Status.SKIPPED]
-    for first, second in product(worst_first, repeat=2):
-        made = results_of(kernel("a", None, "fwd", status=status.value, seed=seed) for seed, status in enumerate((first, second)))
-        expected = (
-            Coverage.WRONG if {first, second} & {Status.WRONG, Status.INVALID}
-            else Coverage.FAILED if {first, second} & {Status.ERROR, Status.TIMEOUT, Status.OOM}
-            else Coverage.UNSUPPORTED if Status.UNSUPPORTED in (first, second)
-            else Coverage.NOT_RUN
-        )  # fmt: skip
-        assert coverage(made.records) is expected
-    ok = results_of([kernel("a", around(1.0), "fwd")]).records
-    model = results_of([kernel("a", around(1.0), "fwd", simulated="h100-ib")]).records
-    failed = results_of([kernel("a", None, "fwd", status="oom")]).records
-    assert [coverage(records) for records in (ok, model, [*ok, *failed])] == [Coverage.MEASURED, Coverage.SIMULATED, Coverage.PARTLY]
-    assert coverage([*model, *failed]) is Coverage.PARTLY_SIMULATED
-    assert coverage([*model, *ok, *failed]) is Coverage.PARTLY
+OK, SIMULATED = kernel("a", around(1.0), "fwd"), kernel("a", around(1.0), "fwd", simulated="h100-ib")
+FAILED = {status: kernel("a", None, "fwd", status=status) for status in Status if status is not Status.OK}
+
+
+@pytest.mark.parametrize(
+    ("records", "state"),
+    [
+        *(([FAILED[one], FAILED[other]], Coverage.WRONG) for one, other in (("wrong", "oom"), ("skipped", "wrong"), ("invalid", "error"))),
+        *(([FAILED[one], FAILED["unsupported"]], Coverage.FAILED) for one in ("error", "timeout", "oom")),
+        ([FAILED["skipped"], FAILED["unsupported"]], Coverage.UNSUPPORTED),
+        ([FAILED["skipped"]], Coverage.NOT_RUN),
+        ([OK], Coverage.MEASURED),
+        ([SIMULATED], Coverage.SIMULATED),
+        ([OK, FAILED["oom"]], Coverage.PARTLY),
+        ([SIMULATED, FAILED["oom"]], Coverage.PARTLY_SIMULATED),
+        ([SIMULATED, OK, FAILED["oom"]], Coverage.PARTLY),
+    ],
+)
+def test_coverage_is_the_worst_that_a_reader_must_know(records: list[Record], state: Coverage) -> None:
+    assert coverage(results_of(records).records) is state
 
 
 def forwards(speeds: dict[str, dict[int, float]], grad: bool = True) -> list[Record]:
