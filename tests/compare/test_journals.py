@@ -7,35 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 import longca
 from journals import Write
 from longca.cli import main
 from longca.compare.journals import compare
 from longca.compare.matching import match
-from longca.compare.verdicts import PRACTICAL, Cell, Doubt, Verdict, decide
-from longca.compare.words import describe_all
+from longca.compare.verdicts import Cell, Doubt
 from longca.errors import BadInput
 from longca.results.ratio import REPEATS, as_fast, ratio
 from longca.results.reading import read
-from longca.results.record import Record
-from longca.results.schema import decode_record
-from report.made import ENVIRONMENT, kernel, line, make_record
-
-
-def test_what_the_run_called_noisy_is_never_called_a_change(write: Write) -> None:
-    a = write("a", [make_record(STEADY, seed=seed) for seed in range(11)])
-    b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2, spread=0.05 if seed == 0 else 0.01) for seed in range(11)])
-    assert [cell.verdict for cell in compare(a, b).cells] == [*["SLOWER"] * 10, "UNCLEAR"]
-    assert compare(b, a).counts["UNCLEAR"] == 1
-
-
-@pytest.mark.parametrize(("clocks", "expected"), [((1980, 1980), "SLOWER"), ((1980, 1782), "UNCLEAR"), ((None, 1782), "SLOWER")])
-def test_what_a_slower_clock_explains_is_no_change(write: Write, clocks: tuple[int | None, int], expected: str) -> None:
-    """A device that got warm between two runs: ten percent slower at a clock that is ten percent lower."""
-    a, b = (write(name, [make_record(STEADY if name == "a" else SLOW, clock_mhz=mhz)]) for name, mhz in zip("ab", clocks, strict=True))
-    assert [cell.verdict for cell in compare(a, b).cells] == [expected]
+from report.made import ENVIRONMENT, kernel, make_record
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "SAME"), (0.94, "FASTER"), (1.06, "SLOWER")])
@@ -63,10 +45,20 @@ WIDE = [1.0, 1.09, 0.96, 1.12, 1.01, 0.93, 1.08, 0.95, 1.1, 1.0]
 STEPS = [*[1.0, 1.001, 0.999] * 5, *[1.2, 1.199, 1.201] * 5]  # the clock steps by a fifth within the run
 
 
-@pytest.mark.parametrize(("kind", "verdicts"), [("cuda", {"SLOWER": 8, "UNCLEAR": 2}), ("cpu", {"SLOWER": 0, "UNCLEAR": 10})])
-def test_a_cpu_is_trusted_less(write: Write, kind: str, verdicts: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "noisy", "verdicts"),
+    [
+        ("cuda", {0: 0.05, 1: 0.01}, {"SLOWER": 9, "UNCLEAR": 1}),  # what only missed a stricter target is not too noisy
+        ("cuda", {0: 0.05, 1: 0.05}, {"SLOWER": 8, "UNCLEAR": 2}),
+        ("cpu", {0: 0.05, 1: 0.05}, {"SLOWER": 0, "UNCLEAR": 10}),  # which shares its machine with other work
+    ],
+)
+def test_what_the_run_called_noisy_is_never_called_a_change(
+    write: Write, kind: str, noisy: dict[int, float], verdicts: dict[str, int]
+) -> None:
     a = write("a", [make_record(STEADY, seed=seed) for seed in range(10)], {"device_kind": kind})
-    b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2, spread=0.05) for seed in range(10)], {"device_kind": kind})
+    spreads = [(seed, noisy.get(seed)) for seed in range(10)]
+    b = write("b", [make_record(SLOW, seed=seed, noisy=bool(own), spread=own or 0.01) for seed, own in spreads], {"device_kind": kind})
     assert {name: compare(a, b).counts[name] for name in verdicts} == verdicts
 
 
@@ -143,18 +135,6 @@ def test_a_forward_that_was_tried_without_its_backward_is_compared_where_one_of_
     assert (matched.pairs, len(matched.only_before), len(matched.only_after)) == ([], 1, 1)
 
 
-def test_a_run_resumed_under_other_conditions_is_told_cell_by_cell(write: Write) -> None:
-    """Both journals have cells at 700 and at 400 W, yet no cell was measured twice at the same limit."""
-    a = write("a", [make_record(STEADY, seed=0), make_record(STEADY, seed=1, env="capped")])
-    b = write("b", [make_record(SLOW, seed=0, env="capped"), make_record(SLOW, seed=1)])
-    limits = {"e": {**ENVIRONMENT, "power_limit_w": 700.0}, "capped": {**ENVIRONMENT, "power_limit_w": 400.0}}
-    for folder in (a, b):
-        (folder / "env.json").write_text(json.dumps(limits))
-    with pytest.raises(BadInput, match=r"the power limit in W \(400 and 700, 700 and 400\)"):
-        compare(a, b)
-    assert len(compare(a, b, force=True).cells) == 2
-
-
 def test_a_journal_of_several_devices_is_refused(write: Write) -> None:
     a = write("a", [make_record(STEADY), make_record(STEADY, env="other", key="o")])
     (a / "env.json").write_text(json.dumps({"e": ENVIRONMENT, "other": {**ENVIRONMENT, "device": "NVIDIA H100"}}))
@@ -167,24 +147,6 @@ def test_a_power_limit_that_one_side_does_not_know_is_no_difference(write: Write
     """Journals of before it was recorded, or a driver that does not say; 700 is 700.0."""
     a, b = write("a", [make_record(STEADY)], {"power_limit_w": 700.0}), write("b", [make_record(STEADY)], other)
     assert compare(a, b).counts["SAME"] == compare(b, a).counts["SAME"] == 1
-
-
-def typed(samples: Any = (1.0,), **fields: Any) -> Record:
-    return decode_record(line(make_record(samples, **fields)).encode())
-
-
-def test_rows_that_would_read_the_same_say_what_tells_them_apart() -> None:
-    seeds = [typed(seed=seed, mask_digest=f"d{seed}") for seed in (0, 1)]
-    drawn = [typed(mask="full_document", mask_digest=digest) for digest in ("x", "y")]
-    params = [typed(mask="sliding_window", params={"w": w}) for w in (512, 1024)]
-    rows = describe_all([*seeds, *drawn, *params])
-    shape = "64:8x128 bf16"
-    assert [row[-1] for row in rows] == [
-        *(f"{shape} seed 0", f"{shape} seed 1", f"{shape} mask_digest x", f"{shape} mask_digest y", shape, shape)
-    ]
-    assert [row[1] for row in rows[4:]] == ["sliding_window(w=512)", "sliding_window(w=1024)"]
-    blocks = [typed(level="sparse", mask="uniform_block", source=source, mask_digest=source) for source in ("random", "nsa")]
-    assert [row[-1] for row in describe_all(blocks)] == [f"{shape} source random", f"{shape} source nsa"]
 
 
 def test_a_fourfold_slowdown_on_a_busy_machine_is_slower(write: Write) -> None:
@@ -224,26 +186,6 @@ def test_a_request_that_runs_another_variant_now_is_compared(write: Write) -> No
     assert [record.problem.mask for record in compared.only_after] == ["full"]
 
 
-PAPER = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
-
-
-def test_a_shipped_journal_matches_a_run_that_asked_by_bare_names() -> None:
-    """Of each kernel and cell the run has the fastest variant, or the first where none has a time."""
-    everything = read(PAPER).records
-    chosen: dict[tuple[Any, ...], Record] = {}
-    for record in everything:
-        place = (record.kernel, record.problem.mask, record.built.digest, record.problem.seqlen, record.problem.pass_)
-        if place not in chosen or (record.ok and (not chosen[place].ok or record.times.median < chosen[place].times.median)):
-            chosen[place] = record
-    bare = [replace(record, asked=record.kernel) for record in chosen.values()]
-    assert len(bare) < len(everything)
-    matches = match(everything, bare)
-    assert len(matches.pairs) == len(bare)
-    assert all(one.label == other.label for one, other in matches.pairs)
-    assert matches.only_after == []
-    assert {id(record) for record in matches.only_before} == {id(record) for record in everything} - {id(one) for one, _ in matches.pairs}
-
-
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
@@ -263,15 +205,6 @@ def test_an_unclear_cell_has_its_reason(before: Any, after: Any, kind: Doubt, wr
     assert own.why is not None
     assert (own.verdict, own.why.kind) == ("UNCLEAR", kind)
     assert all(row["why"] for row in compared.rows if row["verdict"] == "UNCLEAR")
-
-
-def test_a_drift_explains_no_more_than_a_drift_can() -> None:
-    far = ratio(RISING, [1.289 * time for time in RISING])
-    assert far.drifting
-    assert (far.low, far.high) == (pytest.approx(1.289 / 1.004), pytest.approx(1.289 * 1.004))
-    assert decide(far, PRACTICAL) is Verdict.SLOWER
-    assert decide(ratio(RISING, [1.04 * time for time in RISING]), PRACTICAL) is Verdict.UNCLEAR
-    assert decide(ratio(RISING, [1.02 * time for time in RISING]), PRACTICAL) is Verdict.SAME
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,3 @@ def test_what_the_clock_explains_is_no_step() -> None:
     levels = [1.0] * 4 + [1.1] * 4
     assert found(levels, clocks=[1980] * 4 + [1800] * 4) == {}
     assert list(found(levels, clocks=[1980] * 8)) == [4]
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_few_runs(count: int) -> None:
-    assert found([1.0] * count) == {}

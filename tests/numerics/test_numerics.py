@@ -19,29 +19,26 @@ from longca.parallel.method import make_plan
 SMALL = {"heads": "2:1", "head_dim": 16, "progress": False, "device": "cpu"}
 
 
-def test_an_error_is_in_epsilons_of_the_row() -> None:
-    exact = {"out": torch.full((64, 2, 4), 8.0, dtype=torch.float64)}
-    got = {"out": exact["out"].bfloat16()}
-    assert errors(got, exact)["out"] == Error(0.0, 0.0)
-    got["out"][3] *= 1 + 2**-7  # one epsilon of bf16, in one of 64 rows
-    assert errors(got, exact)["out"] == Error(0.0, 1.0)
+EXACT = torch.full((64, 2, 4), 8.0, dtype=torch.float64)
+OFF = EXACT.bfloat16()
+OFF[3] *= 1 + 2**-7  # one epsilon of bf16, in one of 64 rows
+NOWHERE = torch.full((2, 4), -math.inf, dtype=torch.float64)  # the lse of rows without keys
+RIGHT, INFINITE = Error(0.0, 0.0), Error(math.inf, math.inf)
 
 
-def test_a_missing_element_is_infinitely_wrong() -> None:
-    exact = {"dq": torch.ones(8, 1, 4, dtype=torch.float64)}
-    assert errors({"dq": torch.full((8, 1, 4), math.nan)}, exact)["dq"].median == math.inf
-
-
-def test_rows_without_keys_count_as_right() -> None:
-    exact = {"lse": torch.tensor([[0.5, -math.inf]], dtype=torch.float64)}
-    assert errors({"lse": torch.tensor([[0.5, -math.inf]])}, exact)["lse"].far == 0.0
-
-
-def test_a_number_in_place_of_an_infinite_one_is_infinitely_wrong() -> None:
-    nowhere = torch.full((2, 4), -math.inf, dtype=torch.float64)
-    assert errors({"lse": torch.zeros(2, 4)}, {"lse": nowhere})["lse"] == Error(math.inf, math.inf)
-    ones = torch.ones(4, 2, 8, dtype=torch.float64)
-    assert errors({"out": torch.full_like(ones, math.inf)}, {"out": ones})["out"] == Error(math.inf, math.inf)
+@pytest.mark.parametrize(
+    ("name", "got", "exact", "error"),
+    [
+        ("out", EXACT.bfloat16(), EXACT, RIGHT),
+        ("out", OFF, EXACT, Error(0.0, 1.0)),
+        ("dq", torch.full_like(EXACT, math.nan), EXACT, INFINITE),
+        ("out", torch.full_like(EXACT, math.inf), EXACT, INFINITE),
+        ("lse", NOWHERE.float(), NOWHERE, RIGHT),
+        ("lse", torch.zeros(2, 4), NOWHERE, INFINITE),
+    ],
+)
+def test_an_error_is_in_epsilons_of_the_row(name: str, got: torch.Tensor, exact: torch.Tensor, error: Error) -> None:
+    assert errors({name: got}, {name: exact})[name] == error
 
 
 def test_the_same_bits_are_the_same_where_they_are_no_number() -> None:
@@ -85,19 +82,13 @@ def test_a_lower_precision_has_the_same_error_in_its_own_epsilons() -> None:
 
 
 def test_the_table_names_kernels_methods_and_refusals(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = (
-        "--masks causal --seqlens 64,128 --heads 2:1 --head-dim 16 --device cpu --kernels torch:chunked --methods ring_p2p,halo --ranks 2"
-    )
-    assert main(["numerics", *flags.split()]) == 0
+    shape = "--masks causal --seqlens 64,128 --heads 2:1 --head-dim 16 --device cpu --ranks 2"
+    assert main(["numerics", *shape.split(), "--kernels", "torch:chunked", "--methods", "ring_p2p,halo"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("1 kernel: 99.9 % of out is within")
     assert "1 method on up to 2 ranks" in shown
     assert shown.count("not measured: halo on 2 ranks on causal") == 1
-
-
-def test_methods_whose_kernel_refuses_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = "--masks causal --seqlens 64 --heads 2:1 --head-dim 16 --device cpu --kernels flex,torch:chunked --methods ring_p2p --ranks 2"
-    assert main(["numerics", *flags.split()]) == 0
+    assert main(["numerics", *shape.split(), "--kernels", "flex,torch:chunked", "--methods", "ring_p2p"]) == 0
     shown = capsys.readouterr().out
     assert "not measured: flex on causal: flex has no backward on a CPU." in shown
     assert "not measured: ring_p2p on 2 ranks on causal: methods run flex, which was not measured here" in shown

@@ -22,5 +22,9 @@ def cell(name: str, seqlen: int, rate: float, which: str = "fwd", mask: str = "c
     return kernel(name, [ms] * 6, which, seqlen=seqlen, **about | fields)
 
 
-def answer(folder: Path, seqlen: str, mask: str = "causal", **more: Any) -> Answer:
-    return recommend(Question.parse(mask, seqlen, **{"pass_": "fwd"} | more), load([folder]))
+def answer(folder: Path, seqlen: str = "8K", mask: str = "causal", **more: Any) -> Answer:
+    return recommend(Question.parse(mask, seqlen, **more), load([folder]))
+
+
+def forward(folder: Path, seqlen: str = "8K", mask: str = "causal", **more: Any) -> Answer:
+    return answer(folder, seqlen, mask, **{"pass_": "fwd"} | more)

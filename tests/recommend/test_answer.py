@@ -12,32 +12,19 @@ import pytest
 import longca
 from journals import Write
 from longca.cli import main
-from longca.recommend.answer import Answer
-from longca.recommend.question import Question
-from longca.recommend.rank import NO_RECORD, recommend, table
+from longca.recommend.rank import NO_RECORD, table
 from longca.recommend.shipped import load
 from longca.results.words import excluded
-from report.made import Record, around, blocks, kernel, make_record, split
+from recommend.cells import answer
+from report.made import around, blocks, kernel, split
 
 ROOT = Path(__file__).parents[2]
 
 
-def answer(folder: Path, mask: str = "causal", seqlen: str = "8K", heads: str = "64:8", **more: Any) -> Answer:
-    return recommend(Question.parse(mask, seqlen, heads=heads, **more), load([folder]))
-
-
 def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None:
-    made = [
-        kernel("flex", around(3.0)),
-        kernel("fa4:bands", around(1.0)),
-        kernel("sdpa:cudnn", around(1.005)),
-        *(
-            kernel(f"k{status}", None, status=status, reason=f"the reason of {status}")
-            for status in ("unsupported", "oom", "wrong", "timeout")
-        ),
-        kernel("fa3", around(0.1), "fwd"),
-    ]
-    found = answer(write("made", made))
+    made = [kernel(name, around(ms)) for name, ms in (("flex", 3.0), ("fa4:bands", 1.0), ("sdpa:cudnn", 1.005))]
+    failed = [kernel(f"k{status}", None, status=status) for status in ("unsupported", "oom", "wrong", "timeout")]
+    found = answer(write("made", [*made, *failed, kernel("fa3", around(0.1), "fwd")]))
     assert [choice.name for choice in found.choices] == ["fa4:bands", "sdpa:cudnn", "flex"]
     assert [choice.as_good for choice in found.choices] == [False, True, False]
     assert found.choices[2].against_best == pytest.approx(1 / 3, rel=0.01)
@@ -48,39 +35,6 @@ def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None
     assert "cudnn_flex" in found.unmeasured
     assert "flex" not in found.unmeasured
     assert "vsa" not in found.unmeasured  # it takes blocks only
-
-
-def test_one_kernel_asked_for_by_two_names_is_one(write: Write) -> None:
-    """`fa4` chose its bands on other documents than those on which `fa4:bands` was asked for: neither run is forgotten."""
-    bare = [kernel("fa4:bands", around(1.0), asked="fa4", mask_digest="d0", seed=0)]
-    named = [kernel(name, around(2.0), mask_digest="d42", seed=42) for name in ("fa4:bands", "flex")]
-    for folder, order in (("bare first", bare + named), ("named first", named + bare)):
-        found = answer(write(folder, order))
-        assert [choice.name for choice in found.choices] == ["fa4:bands", "flex"]
-        assert (found.out, found.seeds, found.masks) == ((), (42,), 1)
-
-
-def test_a_failure_counts_by_whatever_name_it_was_asked_for(write: Write) -> None:
-    bare = [
-        kernel("fa4:bands", None, status="wrong", reason="out is off", asked="fa4", mask_digest="d0", seed=0),
-        kernel("fa4:bands", around(1.0), asked="fa4", mask_digest="d1", seed=1),
-    ]
-    named = [kernel("fa4:bands", around(1.0), mask_digest="d1", seed=1), kernel("flex", around(2.0), mask_digest="d1", seed=1)]
-    found = answer(write("made", bare + named))
-    assert [choice.name for choice in found.choices] == ["flex"]
-    assert [(out.line, out.status) for out in found.out] == [("fa4:bands", "wrong")]
-
-
-def test_noise_does_not_make_a_slow_kernel_as_good(write: Write) -> None:
-    wide, wider = [0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.5], [1.1, 1.3, 1.36, 1.36, 1.36, 1.4, 1.7]
-    about = [0.9, 0.95, 1.05, 1.05, 1.1, 1.15, 1.4]
-    found = answer(write("made", [kernel("fa4:bands", 2 * wide), kernel("flex", 2 * wider), kernel("sdpa:cudnn", 2 * about)]))
-    assert [(choice.name, choice.as_good) for choice in found.choices] == [("fa4:bands", False), ("sdpa:cudnn", True), ("flex", False)]
-
-
-def test_seeds_that_draw_nothing_are_one_mask(write: Write) -> None:
-    found = answer(write("made", [kernel("fa4:bands", around(1.0), seed=0), kernel("flex", around(2.0), seed=42)]))
-    assert (len(found.choices), found.masks, found.seeds) == (2, 1, (0,))
 
 
 def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:
@@ -111,39 +65,6 @@ def test_forwards_of_training_and_of_inference_are_told_apart(write: Write) -> N
     assert (fwd.ms, both.ms) == (pytest.approx(1.0), pytest.approx(6.0))
 
 
-def test_a_bare_name_whose_backward_is_refused_is_one_candidate(write: Write) -> None:
-    made = [make_record(around(1.0), asked="fa4", variant="native"), make_record(None, asked="fa4", variant=None, **{"pass": "bwd"})]
-    made[1] |= {"status": "unsupported", "reason": "no backward"}
-    found = answer(write("made", made))
-    assert [(out.line, excluded(out)) for out in found.out] == [("fa4:native", "no backward")]
-    assert found.best is None
-
-
-def test_seeds_are_compared_on_the_same_masks(write: Write) -> None:
-    """a is slow on a mask of its own that the others never saw; speeds of other documents say nothing."""
-
-    def one(name: str, seed: int, tflops: float) -> Record:
-        return kernel(name, [kernel(name, [1.0])["flops"] / tflops / 1e9], mask="causal_document", seed=seed, mask_digest=f"d{seed}")
-
-    made = [one("a", seed, speed) for seed, speed in enumerate((500, 400, 300, 1))]
-    made += [one("b", seed, speed) for seed, speed in enumerate((450, 350, 250))]
-    made += [one("c", 0, 900)]
-    found = answer(write("made", made), "causal_document")
-    assert [choice.name for choice in found.choices] == ["c", "a", "b"]
-    assert found.seeds == (0,)
-    found = answer(write("without-c", made[:-1]), "causal_document")
-    assert [(choice.name, choice.tflops) for choice in found.choices] == [
-        ("a", pytest.approx(3 / (1 / 500 + 1 / 400 + 1 / 300))),
-        ("b", pytest.approx(3 / (1 / 450 + 1 / 350 + 1 / 250))),
-    ]
-    assert found.choices[0].ms_over_masks == pytest.approx([made[0]["flops"] / speed / 1e9 for speed in (500, 300)])
-    assert found.seeds == (0, 1, 2)
-    broken = kernel("b", None, mask="causal_document", seed=3, mask_digest="d3", status="wrong", reason="off by one")
-    found = answer(write("broken", [*made[:-1], broken]), "causal_document")
-    assert [choice.name for choice in found.choices] == ["a"]
-    assert excluded(found.out[0]) == "off by one (seed 3 of 4 masks)"
-
-
 def test_on_a_cpu_what_runs_on_gpus_only_is_not_missing(write: Write) -> None:
     host = {"device": "Some CPU", "device_kind": "cpu"}
     assert answer(write("made", [kernel("torch:plain", around(1.0))], host)).unmeasured == (
@@ -153,12 +74,8 @@ def test_on_a_cpu_what_runs_on_gpus_only_is_not_missing(write: Write) -> None:
 
 
 def test_many_gpus_and_simulated_records_are_never_mixed(write: Write) -> None:
-    made = [
-        split("usp", 5.0),
-        split("magi", 4.0),
-        *(split(name, ms, simulated="h100-ib") for name, ms in (("usp", 1.0), ("ring_p2p", 2.0))),
-    ]
-    folder = write("made", [*made, kernel("fa4:bands", around(100.0))])
+    made = [split("usp", 5.0), split("magi", 4.0), kernel("fa4:bands", around(100.0))]
+    folder = write("made", [*made, *(split(name, ms, simulated="h100-ib") for name, ms in (("usp", 1.0), ("ring_p2p", 2.0)))])
     measured = answer(folder, gpus=64)
     assert [choice.name for choice in measured.choices] == ["magi 8x8 fa4:bands", "usp 8x8 fa4:bands"]
     assert measured.best is not None
@@ -217,9 +134,9 @@ def test_a_device_is_named_by_whole_words(write: Write) -> None:
 
 def test_one_pattern_for_all_heads_is_another_problem(write: Write) -> None:
     folder = write("made", [blocks("flex", around(1.0)), blocks("fa4", around(2.0), heads=1)])
-    own, one = (answer(folder, "uniform_block", params=params).best for params in ({}, {"heads": 1}))
+    own, one = (answer(folder, mask="uniform_block", params=params).best for params in ({}, {"heads": 1}))
     assert (own and own.kernel, one and one.kernel) == ("flex", "fa4")
-    assert answer(folder, "uniform_block", params={"heads": 2}).best is None
+    assert answer(folder, mask="uniform_block", params={"heads": 2}).best is None
     answers = table(load([folder]), {"pass_": "fwd+bwd"})
     assert {found.question.problem.params: found.best and found.best.kernel for found in answers} == {
         (): "flex",
@@ -237,7 +154,7 @@ def test_one_pattern_for_all_heads_is_another_problem(write: Write) -> None:
     ],
 )
 def test_only_what_could_do_it_is_worth_measuring(write: Write, asked: Any, able: set[str], unable: set[str]) -> None:
-    found = answer(write("made", [blocks("torch", around(1.0))]), "uniform_block", heads="8:8", **asked)
+    found = answer(write("made", [blocks("torch", around(1.0))]), mask="uniform_block", heads="8:8", **asked)
     assert able <= set(found.unmeasured)
     assert not unable & set(found.unmeasured)
 
@@ -248,23 +165,16 @@ def _empty(folder: Path) -> list[str]:
     return [str(folder / "empty")]
 
 
-def test_a_doubtful_record_is_out_with_the_reason(write: Write) -> None:
-    fast = kernel("flex", around(0.5)) | {"check": None}
-    found = answer(write("made", [kernel("fa4:bands", around(1.0)), fast]))
-    assert [choice.name for choice in found.choices] == ["fa4:bands"]
-    assert [(out.line, out.status, excluded(out)) for out in found.out] == [("flex", "doubtful", "it has a time but no check")]
-
-
 def test_planning_changes_the_answer(write: Write) -> None:
     made = [
         kernel(name, [ms] * 6, mask="causal_document", plan_ms=plan_ms) for name, ms, plan_ms in (("cudnn", 6.0, 146.0), ("fa3", 7.0, 2.0))
     ]
     folder = write("made", made)
-    names = {calls: answer(folder, "causal_document", calls_per_plan=calls).choices[0] for calls in (None, 1, 1000)}
+    names = {calls: answer(folder, mask="causal_document", calls_per_plan=calls).choices[0] for calls in (None, 1, 1000)}
     assert {calls: choice.name for calls, choice in names.items()} == {None: "cudnn", 1: "fa3", 1000: "cudnn"}
     assert names[1].ms == pytest.approx(9.0)
     assert names[1000].ms == pytest.approx(6.146)
-    untimed = answer(write("untimed", [record | {"plan_ms": None} for record in made]), "causal_document", calls_per_plan=1)
+    untimed = answer(write("untimed", [record | {"plan_ms": None} for record in made]), mask="causal_document", calls_per_plan=1)
     assert [out.status for out in untimed.out] == ["not measured"] * 2
 
 

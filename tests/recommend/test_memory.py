@@ -1,24 +1,17 @@
 """Memory of recommended kernels: that of the device and that of `--memory` both limit it, for measured and for predicted figures."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from journals import Write
 from longca.cli import main
-from longca.recommend.answer import Answer
 from longca.recommend.question import Question
 from longca.recommend.rank import NO_RECORD, recommend
 from longca.recommend.shipped import load
 from longca.results.words import excluded
+from recommend.cells import answer
 from report.made import around, kernel, split
 
 MIB = {"gpu_memory_mib": "81920"}  # a text, as the driver's tool gives it
-
-
-def answer(folder: Path, seqlen: str = "8K", **more: Any) -> Answer:
-    return recommend(Question.parse("causal", seqlen, **{"heads": "64:8"} | more), load([folder]))
 
 
 def inputs_gib(seqlen: int) -> float:
@@ -26,34 +19,22 @@ def inputs_gib(seqlen: int) -> float:
     return seqlen * (2 * 64 + 2 * 8) * 128 * 2 / 2**30
 
 
-def test_the_memory_that_is_asked_for(write: Write) -> None:
-    made = [
-        kernel("big", around(1.0), peak_gib=70.0),
-        kernel("small", around(2.0), peak_gib=1.0),
-        kernel("blind", around(0.5), peak_gib=None),
-    ]
-    found = answer(write("made", made), memory="48GiB")
-    assert [choice.name for choice in found.choices] == ["small"]
-    assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not counted"}
-    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(excluded(out) for out in found.out if out.line == "big")
-    none = answer(write("large", made[:2]), memory="1GiB")
-    assert none.best is None
-    assert none.measure == "", "the run would not fit either"
+DEVICE = "80 GiB of the NVIDIA H200"
 
 
-@pytest.mark.parametrize(("memory", "limit"), [(None, "80 GiB of the NVIDIA H200"), ("100GiB", "80 GiB of the NVIDIA H200"), ("72GiB", "")])
-def test_what_the_device_cannot_hold_is_not_recommended(write: Write, memory: str | None, limit: str) -> None:
-    """The smaller of both limits counts; a kernel whose memory is unknown stays where only the device limits."""
-    made = [
-        kernel("small", around(2.0), peak_gib=1.0),
-        kernel("big", around(1.0), peak_gib=79.9),
-        kernel("blind", around(3.0), peak_gib=None),
-    ]
-    found = answer(write("made", made, MIB), memory=memory)
-    assert [choice.name for choice in found.choices] == (["small"] if memory else ["small", "blind"])
-    need = 79.9 + inputs_gib(8192)
-    expected = f"it takes {need:.3g} GiB with its inputs, over the {limit or '72 GiB asked for'}"
-    assert [(out.status, excluded(out)) for out in found.out if out.line == "big"] == [("too large", expected)]
+@pytest.mark.parametrize(
+    ("memory", "of_device", "limit"),
+    [("72GiB", {}, "72 GiB asked for"), (None, MIB, DEVICE), ("100GiB", MIB, DEVICE), ("72GiB", MIB, "72 GiB asked for")],
+)
+def test_the_smaller_of_both_limits_counts(write: Write, memory: str | None, of_device: dict[str, str], limit: str) -> None:
+    """A kernel whose memory is unknown stays where only the device limits."""
+    peaks = {"small": 1.0, "big": 79.9, "blind": None}
+    found = answer(write("made", [kernel(name, around(1.0), peak_gib=peak) for name, peak in peaks.items()], of_device), memory=memory)
+    assert {choice.name for choice in found.choices} == ({"small"} if memory else {"small", "blind"})
+    too_large = f"it takes {79.9 + inputs_gib(8192):.3g} GiB with its inputs, over the {limit}"
+    why = {out.line: (out.status, excluded(out)) for out in found.out}
+    assert why.pop("big") == ("too large", too_large)
+    assert [status for status, _ in why.values()] == (["not counted"] if memory else [])
 
 
 def test_predicted_memory_has_the_gradients_of_all_kv_heads(write: Write) -> None:

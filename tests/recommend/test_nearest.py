@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import longca
 from journals import Write
@@ -15,12 +13,12 @@ from longca import masks
 from longca.cli import main
 from longca.kernels import registry
 from longca.kernels.base import Case
-from longca.recommend.match import WITH_DOCUMENTS, WITHOUT_DOCUMENTS, _interpolated
+from longca.recommend.match import WITH_DOCUMENTS, WITHOUT_DOCUMENTS
 from longca.recommend.question import Question
 from longca.recommend.rank import NO_RECORD, NoRecord, recommend
 from longca.recommend.shipped import load
 from longca.results.words import excluded
-from recommend.cells import answer, cell
+from recommend.cells import cell, forward
 from report.made import Record, kernel, split
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +29,7 @@ LENGTHS = tuple(n << 10 for n in (2, 4, 8, 16, 32))
 @pytest.mark.parametrize("mask", ["causal", "sliding_window_causal", "prefix_lm_causal"])
 def test_a_kernel_with_a_steady_rate_is_predicted_exactly(write: Write, seqlen: str, mask: str) -> None:
     folder = write("made", [cell(name, n, rate, mask=mask) for name, rate in (("fa4:bands", 500.0), ("flex", 300.0)) for n in LENGTHS])
-    found = answer(folder, seqlen, mask)
+    found = forward(folder, seqlen, mask)
     assert found.nearest is not None
     assert [(choice.name, choice.tflops) for choice in found.choices] == [
         ("fa4:bands", pytest.approx(500.0)),
@@ -39,50 +37,26 @@ def test_a_kernel_with_a_steady_rate_is_predicted_exactly(write: Write, seqlen: 
     ]
 
 
-@pytest.mark.parametrize("seeds", [(0, 1), (1, 0)])
-def test_seeds_at_one_length_count_together(write: Write, seeds: tuple[int, int]) -> None:
-    """All work over all time, in whatever order they are: 300 and 500 TFLOP/s are 375."""
-    rates = {0: 300.0, 1: 500.0}
-    folder = write("made", [cell("fa4:bands", 8192, rates[seed], seed=seed, mask_digest=f"seed {seed}") for seed in seeds])
-    assert [choice.tflops for choice in answer(folder, "8K", heads="32:4").choices] == [pytest.approx(375.0)]
-
-
 def test_lengths_of_two_clocks_are_scaled_as_measured(write: Write) -> None:
     """One length by an older LongCA at 1,500 MHz; times of the other, measured there too, are given for 1,410 MHz."""
     new = cell("fa4:bands", 16384, 500.0 * 1410 / 1500, clock_mhz=1500.0, at_mhz=1410.0, clocks=[1500] * 6)
-    found = answer(write("made", [cell("fa4:bands", 4096, 500.0, clock_mhz=1500.0), new]), "8K")
+    found = forward(write("made", [cell("fa4:bands", 4096, 500.0, clock_mhz=1500.0), new]), "8K")
     assert [choice.tflops for choice in found.choices] == [pytest.approx(500.0)]
-
-
-@given(st.dictionaries(st.integers(1, 1 << 20), st.floats(1.0, 900.0), min_size=1), st.integers(1, 1 << 20))
-def test_rates_lie_between_those_next_to_them_and_stay_beyond_the_last(rates: dict[float, float], place: int) -> None:
-    low = max((at for at in rates if at <= place), default=min(rates))
-    high = min((at for at in rates if at >= place), default=max(rates))
-    value = _interpolated(rates, place)
-    assert min(rates[low], rates[high]) * (1 - 1e-9) <= value <= max(rates[low], rates[high]) * (1 + 1e-9)
-    if place in rates:
-        assert value == rates[place]
-
-
-def test_rates_are_linear_in_the_logarithm() -> None:
-    rates = {1024.0: 100.0, 4096.0: 300.0}
-    assert _interpolated(rates, 2048) == pytest.approx(200.0)
-    assert _interpolated(rates, 1024 * math.sqrt(2)) == pytest.approx(150.0)
 
 
 @pytest.mark.parametrize("seqlen", ["64K", "128K"])
 def test_ranks_that_share_a_gpu_answer_nothing_about_whole_gpus(write: Write, seqlen: str) -> None:
     shared = [split("ulysses", 1.0, 8, seqlen=65536, area=masks.causal(65536).area, sharing={"ranks": 8}, **{"pass": "fwd"})]
-    found = answer(write("shared", shared), seqlen, gpus=8)
+    found = forward(write("shared", shared), seqlen, gpus=8)
     assert (found.choices, found.nearest) == ((), None)
 
 
 def test_exact_answers_win_and_can_be_demanded(write: Write) -> None:
     folder = write("made", [*(cell("fa4:bands", n, 500.0) for n in LENGTHS), cell("flex", 12288, 100.0)])
-    exact = answer(folder, "12K")
+    exact = forward(folder, "12K")
     assert (exact.nearest, [choice.name for choice in exact.choices]) == (None, ["flex"])
     assert exact.choices[0].ms_range is None
-    found = answer(folder, "20K")
+    found = forward(folder, "20K")
     assert found.nearest is not None
     assert found.nearest.seqlens == (16384, 32768)
     assert "--seqlens 20K" in found.measure
@@ -106,7 +80,7 @@ def test_exact_answers_win_and_can_be_demanded(write: Write) -> None:
     ],
 )
 def test_the_range_is_fixed_or_unknown(write: Write, seqlen: str, asked: dict[str, Any], spread: float | None) -> None:
-    found = answer(write("made", [cell("flex", n, 500.0) for n in LENGTHS]), seqlen, **asked)
+    found = forward(write("made", [cell("flex", n, 500.0) for n in LENGTHS]), seqlen, **asked)
     assert found.nearest is not None
     assert found.nearest.spread == spread
     for choice in found.choices:
@@ -116,7 +90,7 @@ def test_the_range_is_fixed_or_unknown(write: Write, seqlen: str, asked: dict[st
 @pytest.mark.parametrize(("w", "is_known"), [(1024, True), (1023, True), (512, False)])
 def test_another_window_has_no_range_unless_it_is_hardly_another(write: Write, w: int, is_known: bool) -> None:
     folder = write("made", [cell("fa4:bands", n, 500.0, mask="sliding_window_causal", params={"w": 1024}) for n in LENGTHS])
-    found = answer(folder, "12K", "sliding_window_causal", params={"w": w})
+    found = forward(folder, "12K", "sliding_window_causal", params={"w": w})
     assert found.nearest is not None
     assert (found.nearest.spread is not None) is is_known
 
@@ -140,14 +114,14 @@ def shapes(*given: tuple[int, int, int, int]) -> list[Record]:
 def test_the_nearest_shape(write: Write, others: list[tuple[int, int, int, int]], why: str) -> None:
     """The first is a doubling of heads and one of the length away, or for other windows as near as any."""
     folder = write("made", shapes((32, 128, 1024, 4096), *others))
-    found = answer(folder, "8K", "sliding_window_causal", params={"w": 1024})
+    found = forward(folder, "8K", "sliding_window_causal", params={"w": 1024})
     assert [choice.tflops for choice in found.choices] == [pytest.approx(100.0, rel=0.01)], why
 
 
 def test_one_shape_serves_all_kernels(write: Write) -> None:
     """A kernel that only a farther shape has is not borrowed from there."""
     made = [cell("fa4:bands", 8192, 400.0, heads_q=32), *(cell(name, 8192, 900.0, heads_q=8) for name in ("fa4:bands", "flex"))]
-    found = answer(write("made", made), "8K")
+    found = forward(write("made", made), "8K")
     assert [(choice.name, choice.tflops) for choice in found.choices] == [("fa4:bands", pytest.approx(400.0))]
 
 
@@ -157,13 +131,13 @@ def test_what_is_no_neighbour(write: Write) -> None:
     folder = write("made", [*made, *(split("usp", 1.0, ranks=8, seqlen=n, simulated=s) for n in LENGTHS for s in (None, "h100-ib"))])
     asked: list[dict[str, Any]] = [{"dtype": "fp16"}, {"deterministic": True}, {"gpus": 8}]
     for more in (*asked, {"device": "B200"}):
-        assert answer(folder, "20K", **more).best is None, more
+        assert forward(folder, "20K", **more).best is None, more
 
 
 def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
     made = [cell(name, n, 500.0) for n in LENGTHS for name in ("torch:plain", "fa4:bands")]
     failed = kernel("flex", None, "fwd", seqlen=16384, status="oom", reason="out of memory")
-    found = answer(write("made", [*made, failed, cell("flex", 32768, 900.0)]), "18K", head_dim=512)
+    found = forward(write("made", [*made, failed, cell("flex", 32768, 900.0)]), "18K", head_dim=512)
     assert [choice.name for choice in found.choices] == ["torch:plain"]
     assert {out.line: out.status for out in found.out} == {"fa4:bands": "unsupported", "flex": "oom"}
     assert next(excluded(out) for out in found.out if out.line == "flex") == "at 16K: out of memory"
@@ -173,13 +147,13 @@ def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
 def test_only_kernels_that_take_a_softcap_or_sinks_are_recommended(write: Write, extra: dict[str, Any]) -> None:
     """No record has them. A kernel of a plugin that is not loaded is not trusted to take them."""
     known = ("flex", "fa4:native", "fa3", "cudnn_flex:rows")
-    found = answer(write("made", [cell(name, 8192, 400.0) for name in (*known, "mine")]), "8K", **extra)
+    found = forward(write("made", [cell(name, 8192, 400.0) for name in (*known, "mine")]), "8K", **extra)
     case = Case(8192, 8192, 64, 8, 128, 128, "bf16", "cuda", backward=False, **extra)
     able = {name for name in known if registry.supports(registry.get(name), masks.build("causal", 8192), case)}
     assert {choice.name for choice in found.choices} == able
     assert {out.line: out.status for out in found.out}["mine"] == "unsupported"
     capped = cell("flex", 4096, 300.0, **extra)
-    own = answer(write("own", [cell("flex", 8192, 400.0), capped]), "8K", **extra)
+    own = forward(write("own", [cell("flex", 8192, 400.0), capped]), "8K", **extra)
     assert [choice.tflops for choice in own.choices] == [pytest.approx(300.0)], "records that have it come first"
 
 
@@ -201,7 +175,7 @@ def test_own_documents_have_the_rate_of_their_density(write: Write, tmp_path: Pa
     lengths = [3000, 3000, 2192]
     mask = masks.build("causal_document", 8192, documents=lengths)
     assert min(areas.values()) < mask.area < max(areas.values())
-    found = answer(folder, "8K", "causal_document", documents=tuple(lengths))
+    found = forward(folder, "8K", "causal_document", documents=tuple(lengths))
     (choice,) = found.choices
     assert found.nearest is not None
     assert (choice.tflops, found.nearest.spread) == (pytest.approx(rate(mask.area)), WITH_DOCUMENTS)
@@ -214,7 +188,7 @@ def test_own_documents_have_the_rate_of_their_density(write: Write, tmp_path: Pa
     assert main([*words, "--lengths", str(file), "--distribution", "pile"]) == 2
     assert main([*words, "--lengths", str(file), "--exact"]) == NO_RECORD
     measured = write("own", [documents("flex", 0, 300.0) | {"mask_digest": mask.digest, "given": {"documents": True}}])
-    exact = answer(measured, "8K", "causal_document", documents=tuple(lengths))
+    exact = forward(measured, "8K", "causal_document", documents=tuple(lengths))
     assert (exact.nearest, [one.name for one in exact.choices]) == (None, ["flex"]), "these documents were measured"
 
 
@@ -223,14 +197,6 @@ def test_documents_without_any_are_refused() -> None:
         longca.best("causal", "8K", documents=[8192])
     with pytest.raises(longca.BadInput, match="documents must be a file, or a list of lengths"):
         longca.best("causal_document", "8K", documents=[0])
-
-
-def test_other_distributions_are_scaled_by_their_density(write: Write) -> None:
-    made = [documents("fa4:bands", seed, 400.0) for seed in range(3)]
-    found = answer(write("made", made), "8K", "causal_document", distribution="pile")
-    assert found.nearest is not None
-    assert found.nearest.differences["distribution"] is None
-    assert found.choices[0].tflops == pytest.approx(400.0)
 
 
 @pytest.mark.parametrize(
@@ -245,40 +211,20 @@ def test_the_shipped_results_answer_with_the_nearest(mask: str, seqlen: str, hea
     json.dumps(found.to_json(), allow_nan=False)
 
 
-def test_a_pair_is_scaled_as_single_kernels_are(write: Write) -> None:
-    """At steady rates, its passes are those of the two kernels at the length that is asked for."""
-    rates = {"fa3": (600.0, 300.0), "fa4:bands": (500.0, 400.0), "flex": (900.0, 300.0)}  # flex gives no lse: it is in no pair
-    which = ("fwd", "bwd")
-    made = [cell(name, n, rate, part) for n in LENGTHS for name, both in rates.items() for part, rate in zip(which, both, strict=True)]
-    found = answer(write("made", [*made, *(cell("band_cute", n, 450.0, "bwd") for n in LENGTHS)]), "12K", pass_="fwd+bwd")
-    pair = found.pair
-    assert pair is not None
-    assert (found.choices[0].name, pair.name) == ("fa4:bands", "fa3 + band_cute")
-    forward, backward = (cell("fa3", 12288, rate, part)["ms"]["median"] for rate, part in ((600.0, "fwd"), (450.0, "bwd")))
-    assert pair.ms == pytest.approx(forward + backward)
-
-
-def test_planning_and_records_are_those_of_the_nearest_length(write: Write) -> None:
-    made = [cell("fa4:bands", n, 500.0, noisy=n == 32768, plan_ms=n / 4096) for n in (8192, 32768)]
-    (choice,) = answer(write("made", made), "12K").choices
-    assert [source.record.problem.seqlen for source in choice.sources] == [8192]
-    assert (choice.plan_ms, choice.noisy) == (2.0, False)
-
-
 def test_records_of_another_default_and_of_too_long_sequences_do_not_answer(write: Write) -> None:
     """What counts is the window of the mask that was measured, also where nobody asked for one."""
     window = {"mask": "sliding_window_causal", "params": {"w": 128}, "given": {"grad": True}}
     folder = write("made", [cell("fa4:bands", 8192, 500.0, **window), cell("fa4:bands", 8192, 500.0)])
-    assert answer(folder, "8K", "sliding_window_causal").nearest is not None
-    assert answer(folder, "8K", "sliding_window_causal", params={"w": 128}).nearest is None
-    assert answer(folder, "1K").best is None  # launching a kernel would take longer than the scaled time
-    assert answer(folder, "2K").best is not None
+    assert forward(folder, "8K", "sliding_window_causal").nearest is not None
+    assert forward(folder, "8K", "sliding_window_causal", params={"w": 128}).nearest is None
+    assert forward(folder, "1K").best is None  # launching a kernel would take longer than the scaled time
+    assert forward(folder, "2K").best is not None
 
 
 def test_a_mask_by_another_name_has_the_records_of_its_pairs(write: Write) -> None:
     digest = masks.build("causal", 8192).digest
     folder = write("made", [cell("fa4:bands", 8192, 500.0, mask_digest=digest)])
-    found = answer(folder, "8K", "causal & causal")
+    found = forward(folder, "8K", "causal & causal")
     assert found.nearest is None
     assert found.best is not None
-    assert answer(folder, "8K", "causal & ~sliding_window(w=64)").best is None
+    assert forward(folder, "8K", "causal & ~sliding_window(w=64)").best is None

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 import longca
 from journals import Write, writer
 from longca.kernels import registry
-from longca.recommend.answer import Answer, Pair
-from longca.recommend.question import Question
-from longca.recommend.rank import recommend
-from longca.recommend.shipped import load
+from longca.recommend.answer import Pair
 from longca.results.problem import Pass
 from longca.results.ratio import REPEATS
+from recommend.cells import answer
 from report.made import FLOPS, Record, kernel, split
 
 ROOT = Path(__file__).parents[2]
@@ -30,10 +28,6 @@ NOT_EQUAL = 1 + REPEATS
 def passes(times: Times, **fields: Any) -> list[Record]:
     named = [(name, which, ms) for name, both in times.items() for which, ms in zip(("fwd", "bwd"), both, strict=True)]
     return [kernel(name, [ms] * 6, which, **fields) for name, which, ms in named if ms is not None]
-
-
-def answer(folder: Path, mask: str = "causal", **more: Any) -> Answer:
-    return recommend(Question.parse(mask, "8K", **more), load([folder]))
 
 
 def pair_of(folder: Path, **more: Any) -> Pair:
@@ -74,14 +68,6 @@ def test_it_is_the_fastest_of_all_pairs_or_none(times: dict[str, tuple[float, fl
         assert single / total > NOT_EQUAL - 1e-6
         assert found.pair.ms == pytest.approx(total)
         assert times[found.pair.forward][0] + times[found.pair.backward][1] == pytest.approx(total)
-
-
-def test_noise_is_no_reason_for_a_pair(write: Write) -> None:
-    """7 % apart, with spreads that overlap in one journal and not in the other."""
-    made = passes({"fa3": (1.0, 5.0), "fa4:bands": (1.3, None)})
-    for samples, is_pair in (([3.0] * 6, True), ([2.6, 2.6, 3.0, 3.0, 3.4, 3.4], False)):
-        found = answer(write(f"{is_pair}", [*made, kernel("fa4:bands", samples, "bwd")]))
-        assert (found.best and found.best.ms, found.pair is not None) == (pytest.approx(4.3), is_pair)
 
 
 @pytest.mark.parametrize(
@@ -147,30 +133,3 @@ def test_the_layers_of_a_model_share_a_plan(write: Write) -> None:
     assert (by_layers.best.name, by_layers.best.ms) == ("fa4:varlen", pytest.approx(3.2 + 1 / 32))
     assert "one plan serves 32 layers of llama3-8b." in str(by_layers)
     assert asked(model="llama3-8b", calls_per_plan=1000).best.name == "fa3"
-
-
-def test_both_fit_into_memory(write: Write) -> None:
-    made = passes({"fa4:native": (1.5, 4.0), "fa4:bands": (2.0, 3.0)})
-    made += [kernel("fa3", [1.0] * 6, "fwd", peak_gib=70.0), kernel("fa3", [5.0] * 6, "bwd")]
-    folder = write("made", made)
-    assert pair_of(folder).forward == "fa3"
-    assert pair_of(folder, memory="48GiB").forward == "fa4:native"
-
-
-def test_masks_are_those_on_which_the_others_are_compared(write: Write) -> None:
-    """Means over the seeds; a kernel without a record of one of them is in no pair."""
-    made = []
-    for seed, factor in enumerate((1.0, 2.0, 3.0)):
-        times: Times = {"fa3": (factor, 5 * factor), "fa4:varlen": (2 * factor, 3 * factor), "fa4:bands": (3 * factor, 4 * factor)}
-        made += passes(times, mask="causal_document", seed=seed, mask_digest=f"d{seed}")
-    made += passes({"cudnn_flex:documents": (0.1, None)}, mask="causal_document", seed=0, mask_digest="d0")
-    found = answer(write("made", made), "causal_document")
-    assert found.pair is not None
-    assert (found.pair.name, found.pair.ms, len(found.pair.sources)) == ("fa3 + fa4:varlen", pytest.approx(8.0), 6)
-
-
-def test_records_without_planning_times_still_answer_for_a_model(write: Write) -> None:
-    made = [record | {"plan_ms": None} for record in passes({"fa3": (1.0, 2.0)}, mask="causal_document", heads_q=32)]
-    found = longca.recommend("causal_document", "8K", results=write("made", made), model="llama3-8b")
-    assert found.answer.question.calls_per_plan is None
-    assert found.best is not None

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from msgspec.structs import fields as fields_of
 
 from longca import masks
 from longca.results import record as records
@@ -99,8 +98,7 @@ def nested(flat: Record) -> Record:
 
 def _part(kind: Any, values: Record) -> Record:
     """The fields of one struct, as far as a test gives them."""
-    names = [field.encode_name for field in fields_of(kind)]
-    return {name: values[name] for name in names if values.get(name) is not None}
+    return {name: values[name] for name in kind.__struct_encode_fields__ if values.get(name) is not None}
 
 
 def line(record: Record) -> str:

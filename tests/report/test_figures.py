@@ -13,7 +13,6 @@ from journals import Write
 from longca import masks
 from longca.cli import main
 from longca.report import figures
-from longca.report.figures.lines import spaced
 from longca.report.figures.style import COLOURS, Line, Styles
 from longca.results import naming
 from longca.results.groups import groups_of
@@ -100,22 +99,6 @@ def test_figures_are_written_as_png_pdf_and_svg(write: Write, tmp_path: Path, ca
     assert "wrote 6 files" in capsys.readouterr().out
 
 
-def test_the_title_fits_on_the_narrowest_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = [named("fa4", mask=mask, mask_digest=mask, device="A device with a name that is long") for mask in ("causal", "full")]
-    assert collisions(drawn(records, tmp_path, monkeypatch)["speed"]) == []
-
-
-def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = drawn([named("fa4", peak_gib=None)], tmp_path, monkeypatch)
-    assert {name for name in bare if "-" not in name} == {"speed"}
-
-
-def test_a_point_is_all_work_over_all_time_with_the_spread_of_all() -> None:
-    records = [make_record([time] * 5, flops=10**11, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
-    assert speed_at(records) == pytest.approx((300 / 7, 25, 100))
-    assert speed_at([make_record(None)]) is None
-
-
 def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [named("fa3", seqlen=n, tflops=n / 10) for n in (1024, 4096)] + [named("fa3", seqlen=2048, status="oom")]
     made += [named("fa2", seqlen=1024, tflops=7.0), named("never", seqlen=1024, status="error")]
@@ -128,14 +111,6 @@ def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, mon
     assert "M out of memory" in said(figure)
     assert "X3 means that three kernels are unsupported or unavailable." in said(figure)
     assert "Nothing to show of never (error)." in said(figure)
-
-
-def test_where_a_mask_is_a_simpler_one_the_figure_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = {n: masks.build("sliding_window", n).digest for n in (1024, 8192)}
-    made = [named("fa3", mask="sliding_window", seqlen=n, mask_digest=digest[n]) for n in digest]
-    made += [named("fa3", mask="causal", seqlen=n, mask_digest=masks.build("causal", n).digest) for n in digest]
-    figure = drawn(made, tmp_path, monkeypatch)["speed"]
-    assert "sliding_window is full at 1K." in said(figure)
 
 
 def pattern(name: str, ratio: float, ms: float, **fields: Any) -> Record:
@@ -158,26 +133,6 @@ def test_one_length_of_block_patterns_is_drawn_over_their_share(tmp_path: Path, 
     speed = found["speed-fwd-nvidia-h200-sparse-64-8-heads-of-128-bf16"].axes[0]
     assert lines(speed)[0][1] == [record["tflops"] for record in made]
     assert levels(speed) == [dense["tflops"]]
-
-
-def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [pattern("flex", ratio, 10 * ratio) for ratio in (0.2, 0.5)]
-    dense = kernel("fa4:native", [6.0], which="fwd", mask="full")
-
-    def levels_drawn(*more: Record) -> set[str]:
-        return {name.split("-")[4] for name in drawn([*made, *more], tmp_path, monkeypatch) if "-" in name}
-
-    assert levels_drawn(dense) == {"sparse"}
-    assert levels_drawn(dense, dense | {"seqlen": 16384}) == {"sparse", "kernel"}
-    assert levels_drawn(dense, kernel("cudnn", [6.0], which="fwd", mask="full")) == {"sparse", "kernel"}
-
-
-def test_slow_speeds_are_drawn_in_gflops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [named("torch", seqlen=n, tflops=n / 1e4) for n in (1024, 4096)]
-    figure = drawn(made, tmp_path, monkeypatch)["speed"]
-    [(_, speeds)] = lines(figure.axes[0])
-    assert speeds == pytest.approx([102.4, 409.6])
-    assert "GFLOP/s" in said(figure)
 
 
 def test_with_one_length_masks_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,18 +175,6 @@ def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: 
     assert (measured.get_color(), measured.get_marker()) == (simulated.get_color(), simulated.get_marker())
     assert (measured.get_fillstyle(), simulated.get_fillstyle()) == ("full", "none")
     assert (measured.get_linestyle(), simulated.get_linestyle()) == ("-", ":")
-
-
-def test_of_several_grids_the_fastest_is_drawn_as_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [split("usp", 1.0, ranks, tflops=500.0 - ranks) for ranks in (8, 16)] + [split("usp", 1.0, 16, tflops=100.0) | {"grid": "16x1"}]
-    [(_, speeds)] = lines(drawn(made, tmp_path, monkeypatch)["scaling"].axes[0])
-    assert speeds == [492.0, 484.0]
-
-
-def test_simulated_clusters_differ_too() -> None:
-    lines = [Line(f"usp {cluster}", "usp", cluster) for cluster in (None, "a", "b")]
-    styles = Styles([lines])
-    assert [styles.line(line.name).get("fillstyle") for line in lines] == [None, "none", "left"]
 
 
 def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,11 +241,6 @@ def test_nothing_lies_on_anything_else(kernels: int, tmp_path: Path, monkeypatch
     made += [pattern(name, ratio, 1.0) for name in names for ratio in (0.2, 0.5)]
     found = drawn(made, tmp_path, monkeypatch)
     assert {name: faults for name, figure in found.items() if "-" in name and (faults := collisions(figure))} == {}
-
-
-def test_labels_of_lengths_that_touch_go_to_a_second_row() -> None:
-    lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40)]
-    assert spaced(lengths) == ["1K", "2K", "4K", "8K", "16K", "\n24K", "32K", "\n40K"]
 
 
 def test_spreads_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The report as Markdown and on the terminal, of made journals."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +72,6 @@ def test_nothing_ends_the_block_of_commands() -> None:
     name = "a```\n# b"
     text = text_of([make_record(kernel=name, asked=name, variant=None)])
     assert "\n````sh\n# causal, fwd: a``` # b\n" in text
-
-
-def seeds_of(name: str, speeds: Sequence[float]) -> list[Record]:
-    """A record for each speed, with seeds 0, 1 and so on."""
-    about = {"which": "fwd", "mask": "causal_document"}
-    return [kernel(name, [1.0], seed=seed, mask_digest=str(seed), tflops=speed, **about) for seed, speed in enumerate(speeds)]
-
-
-def test_the_share_of_the_peak_of_several_seeds_is_that_of_all() -> None:
-    """The last mask of `b` is an easy one that `a` lacks."""
-    text = text_of([*seeds_of("a", (300.0, 400.0, 600.0)), *seeds_of("b", (200.0, 300.0, 400.0, 900.0, 900.0))])
-    assert rows(section(text, "Headlines"))[1][4:6] == ["433 (300 to 600)", "44 %"]
 
 
 def test_accuracy_is_the_worst_of_all_lengths() -> None:

@@ -101,16 +101,6 @@ def test_a_hostile_name_stays_text(page: Browser) -> None:
     assert page.complaints() == []
 
 
-@pytest.mark.parametrize("name", ["constructor", "__proto__"])
-def test_names_of_javascript_are_names_like_others(name: str, write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [kernel(one, around(1.0), "fwd", mask=mask, mask_digest=mask) for one in (name, "flex") for mask in (name, "causal")]
-    made += [kernel(name, None, "fwd", mask=name, seqlen=1024, status="oom", reason=name)]
-    page = opened(browser, write("names", made), tmp_path)
-    assert page.complaints() == []
-    assert {row[0] for row in page.script(CELLS, "matrix")[1:]} == {name, "causal"}
-    assert name in text(page, "#legend")
-
-
 def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
     fill = "const f = document.getElementById('filter'); f.value = arguments[0]; f.dispatchEvent(new Event('input'))"
     page.script(fill, "flex 32K fwd")
@@ -138,26 +128,6 @@ def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
     assert command in text(page, "#receipts pre")
     page.press(ESCAPE)
     assert not page.script("return document.getElementById('receipts').open")
-
-
-def test_names_and_figures_fit_a_phone_and_wide_tables_say_that_they_go_on(write: Write, browser: Browser, tmp_path: Path) -> None:
-    """The longest name of a kernel on twelve lengths, with the widest figures."""
-    lengths = [1024 * n for n in (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128)]
-    made = [
-        kernel("cudnn_flex:documents", [11 / 666] * 6, "fwd", mask=mask, seqlen=n, mask_digest=mask, noisy=True)
-        for mask, n in product(("sliding_window_causal", "full"), lengths)
-    ]
-    page = opened(browser, write("narrow", made), tmp_path)
-    cut = """return [...document.querySelectorAll('.answer b, .figures, .figures small')]
-               .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.innerText)"""
-    for width in (1320, 360):
-        page.resize(width, 900)
-        settle(page)
-        assert page.script(cut) == []
-        assert page.script("return document.documentElement.scrollWidth") <= width
-    more = "return [...document.querySelectorAll('#matrix, #table')].map((box) => box.closest('.wide').classList.contains('more'))"
-    page.script("watchOverflow()")
-    assert page.script(more) == [True, True]
 
 
 def test_10000_records_load_in_three_seconds(write: Write, browser: Browser, tmp_path: Path) -> None:

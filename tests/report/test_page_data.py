@@ -14,17 +14,14 @@ from journals import Write
 from longca import masks
 from longca.cli import main
 from longca.kernels.block_selection import Heads, from_seed
-from longca.report.markdown import headline, headlines, render
 from longca.report.page_data import page_data
 from longca.report.pictures import pictures
-from longca.report.terminal import fastest_tables
 from longca.results import naming
 from longca.results.cells import STATES, PageCell
 from longca.results.export import to_markdown
 from longca.results.groups import groups_of
 from longca.results.reading import read, read_all
-from longca.results.tables import TFLOPS
-from report.made import Record, around, kernel, make_record, results_of, split
+from report.made import Record, around, kernel, make_record, results_of
 
 Data = dict[str, Any]
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -71,27 +68,6 @@ def test_journals_below_a_folder_become_one_page(write: Write, tmp_path: Path, c
     assert f"there is no journal in {tmp_path / 'nothing'}" in capsys.readouterr().err
 
 
-def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal() -> None:
-    """Three seeds; the fastest kernel failed on one of them and was not measured on another."""
-    times = {"flash": (2.0, 2.5, 1.5), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
-    made = []
-    for name, several in times.items():
-        for seed, ms in enumerate(several):
-            place = {"seed": seed, "mask_digest": str(seed), "mask": "causal_document", "status": "oom" if ms is None else "ok"}
-            made.append(kernel(name, None if ms is None else around(ms), "fwd", **place))
-    results = results_of(made)
-    groups = groups_of(results)
-    (first,) = (headline(group, TFLOPS) for group in headlines(groups))
-    (entry,) = setting_of(made)["matrix"]
-    assert first[3:] == ["flash", "5.5 (4.4 to 7.33)", "1 %", "2.00× slow"]
-    assert (entry["fastest"], entry["tflops"], entry["masks"], entry["next"], entry["ahead"]) == (["flash"], 5.5, 3, "slow", 2.0)
-    assert entry["ends"] == pytest.approx((4.4, 22 / 3))
-    flash = cells_by_line(setting_of(made))["flash"]
-    assert (flash.speeds, flash.times) == (entry["ends"], (1.5, 2.5))
-    assert fastest_tables(groups)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
-    assert " | ".join(first) in render(results, groups, "")
-
-
 def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared() -> None:
     """`wide` has more seeds than the others, `few` fewer, and `apart` another one."""
     seeds = {"flash": {0: 2.0, 1: 2.5, 2: 1.5}, "slow": {0: 4.0, 1: 4.0, 2: 4.0}, "few": {1: 5.5}, "apart": {9: 1.0}}
@@ -105,17 +81,6 @@ def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared(
     assert found == {"flash": (3, 3, 2.0), "slow": (3, 3, 4.0), "wide": (3, 3, 3.1), "few": (1, 3, 5.5), "apart": (1, 0, 1.0)}
     exported = to_markdown(results_of(made))
     assert all(words in exported for words in ("3.55 (n=3)", "2 (n=1 of 3)", "11 (other masks)")), exported
-
-
-def test_masks_with_the_most_lengths_come_first() -> None:
-    """Documents of another distribution, of a journal that is read first, have few."""
-    made = [kernel("flash", around(2.0), "fwd", mask="causal_document", mask_digest="c", given={"distribution": "chatqa2"})]
-    made += [
-        kernel("flash", around(2.0), "fwd", mask=mask, seqlen=n, mask_digest=f"{mask}{n}")
-        for mask in ("full", "causal_document")
-        for n in (4096, 8192)
-    ]
-    assert [panel for panel, _ in setting_of(made)["panels"]] == ["full", "causal_document", "causal_document chatqa2"]
 
 
 def test_the_share_of_the_limit(write: Write) -> None:
@@ -151,16 +116,6 @@ def test_each_pass_answers_for_its_own_tensors() -> None:
     assert [(pass_, error, tensor) for _, _, pass_, _, _, _, error, tensor, _ in board] == [("fwd", 0.2, "lse"), ("bwd", 0.5, "dk")]
 
 
-def test_both_passes_are_the_sum_of_a_forward_and_a_backward() -> None:
-    made = [kernel("fast", [ms], which) for which, ms in (("fwd", 1.0), ("bwd", 2.0))]
-    cells = {cell.pass_: cell for cell in setting_of(made)["cells"]}
-    assert {pass_: (cell.ms, cell.record, cell.second) for pass_, cell in cells.items()} == {
-        "fwd": (1.0, 0, -1),
-        "bwd": (2.0, 1, -1),
-        "fwd+bwd": (3.0, 1, 0),
-    }
-
-
 def test_what_failed_comes_before_what_was_never_tried() -> None:
     made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
     names = (("plain", "skipped"), ("old", "unsupported"))
@@ -172,13 +127,6 @@ def test_what_failed_comes_before_what_was_never_tried() -> None:
         ("skipped by a rule", ["plain"], 1, True),
         ("unsupported", ["old"], 1, True),
     ]
-
-
-def test_a_doubtful_record_has_its_reason_and_no_rank() -> None:
-    fast = kernel("fast", around(0.1), "fwd") | {"check": None}
-    setting = setting_of([fast, kernel("flex", around(1.0), "fwd")])
-    assert [(entry["fastest"], entry["ranked"]) for entry in setting["matrix"]] == [(["flex"], 1)]
-    assert [(entry["words"], entry["reason"]) for entry in setting["failures"]] == [("doubtful", "it has a time but no check")]
 
 
 def test_each_block_pattern_has_its_own_picture_and_share(write: Write) -> None:
@@ -215,17 +163,3 @@ def test_the_page_opens_on_patterns_and_not_on_the_dense_mask_beside_them() -> N
     setting = data["settings"][data["start"]]
     assert (setting["axis"], [entry["x"] for entry in setting["matrix"]]) == ("ratio", [0.2, 0.8])
     assert setting["dense"] == [["uniform_block b=64", "fwd", "fa4:bands on full", 0]]
-
-
-def test_a_kernel_has_one_look_and_those_seen_together_differ() -> None:
-    dense = [kernel(f"k{number:02}", around(1.0), "fwd", mask=mask) for number in range(13) for mask in ("full", "causal")]
-    names = ("k11", "new1", "new2", "new3", "new4")
-    params = [{"b": 64, "ratio": ratio, "heads": 8} for ratio in (0.2, 0.5)]
-    sparse = [kernel(name, around(2.0), "fwd", level="sparse", mask="uniform_block", params=some) for name in names for some in params]
-    looks = {name: number for name, number, *_ in data_of([*dense, *sparse])["looks"]}
-    assert len(set(looks.values())) == len(looks) == 17
-    assert len({looks[name] % 12 for name in names}) == 5, "in colour, while there are enough"
-    made = [split(method, 8.0, ranks, **also) for method, ranks, also in product(("ring", "magi"), (8, 16), ({}, {"simulated": "x"}))]
-    methods = {name: number for name, number, *_ in data_of(made)["looks"]}
-    assert len(methods) == 12
-    assert len(set(methods.values())) == 2, "a method on any number of ranks, measured or simulated, has one colour"

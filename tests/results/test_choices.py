@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from journals import mask_line, writer
 from longca import masks
-from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.kernels.choice import chooser, records
 from longca.kernels.choice.classes import shape_class
@@ -51,17 +51,18 @@ def test_the_first_by_records_is_the_fastest_recorded() -> None:
     """In each cell, of the kernels that have a time in it. Masks of one class have one order, so few cells may have another fastest
     kernel; autotuning finds it."""
     results = shipped.load()
+    mask_of = cache(lambda place: results.masks[place].rebuilt())  # blocks take long to draw
     cells = defaultdict[tuple[object, ...], dict[str, float]](dict)
     cases = dict[tuple[object, ...], tuple[masks.AnyMask, Case]]()
     for record in results.records:
-        problem, entry = record.problem, results.masks.get((record.built.digest, record.problem.mask))
-        special = problem.deterministic or record.split or record.chose or record.simulated
-        if not record.ok or special or problem.pass_ is Pass.BOTH or entry is None or results.environment(record).name != DEVICE:
+        problem, place = record.problem, (record.built.digest, record.problem.mask)
+        special = problem.deterministic or record.split or record.chose or record.simulated or place not in results.masks
+        if not record.ok or special or problem.pass_ is Pass.BOTH or results.environment(record).name != DEVICE:
             continue
         shape = problem.heads_q, problem.heads_kv, problem.head_dim, problem.head_dim_v, problem.dtype
         key = record.built.digest, shape, problem.softcap, bool(problem.sinks), problem.pass_
         cells[key][record.label] = record.times.median
-        if key not in cases and (mask := entry.rebuilt()) is not None:
+        if key not in cases and (mask := mask_of(place)) is not None:
             extras = {"softcap": float(problem.softcap or 0), "sinks": bool(problem.sinks)}
             cases[key] = mask, Case(mask.seqlen_q, mask.seqlen_k, *shape, "cuda", **extras)  # type: ignore[arg-type]
     compared = [key for key in cells if len(cells[key]) > 1 and key in cases]
@@ -77,24 +78,10 @@ def test_the_first_by_records_is_the_fastest_recorded() -> None:
     assert others <= 0.01 * len(compared)
 
 
-def test_no_class_lacks_its_fastest() -> None:
-    for entry in records.shipped():
-        times = [standing.slower or 0.0 for standing in entry.kernels.values()]
-        assert 1 <= min(times) < 1.05
-        assert set(entry.kernels) <= {label for name in registry.compared_names() for label in registry.labels(name)}
-
-
 def entry(mask: str, seqlen: int, kernels: dict[str, float], versions: str = "now", **changes: object) -> records.ClassRecords:
     standings = {label: records.KernelRatio(slower, [versions]) for label, slower in kernels.items()}
     values = {"heads": "64:8", "head_dim": "128", "dtype": "bf16", "pass_": "fwd", "softcap": False, "sinks": False} | changes
     return records.ClassRecords(DEVICE, mask, seqlen, kernels=standings, **values)  # type: ignore[arg-type]
-
-
-def test_autotuning_skips_a_kernel_that_records_show_far_behind() -> None:
-    length = 1 << 17
-    asked = chooser.contest(masks.full(length), Case(length, length, *SHAPE), available=lambda kernel: True, device=DEVICE)
-    assert "sdpa:efficient" in {kernel.label for kernel in asked.all.all}
-    assert "sdpa:efficient" not in {kernel.label for kernel in asked.entrants.all}
 
 
 def test_the_nearest_records_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,13 +99,3 @@ def test_the_nearest_records_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not records.evidence("another device", wanted, "fwd").entries
     assert not records.evidence(DEVICE, wanted._replace(softcap=True), "fwd").entries
     assert not records.evidence(DEVICE, wanted._replace(seqlen_q=1), "fwd").entries
-
-
-def test_records_that_leave_one_kernel_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = {"sdpa:flash": 1.0, "torch:plain": 3.0, "torch:chunked": 4.0}
-    mask, case = masks.causal(64), Case(64, 64, 2, 1, 16, 16, "fp32")
-    made = [entry("causal, 1/2", 64, slower, heads="2:1", head_dim="16", dtype="fp32", pass_=pass_) for pass_ in ("fwd", "bwd")]
-    monkeypatch.setattr(records, "shipped", lambda: made)
-    monkeypatch.setattr("longca.devices.model", lambda device: DEVICE)
-    choice = chooser.choose(mask, case)
-    assert (choice.forward, choice.backward, choice.source) == ("sdpa:flash", "sdpa:flash", "records")

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,12 +40,6 @@ def test_no_cell_is_a_formula_to_a_spreadsheet() -> None:
     assert {row["peak_gib"] for row in rows} == {"-0.5"}, "a number stays a number"
 
 
-def test_no_name_ends_a_cell_of_markdown() -> None:
-    text = to_markdown(results_of([make_record(kernel="<b>|\n", asked="x", variant=None, mask="a|b")]))
-    assert "&lt;b&gt;\\| " in text
-    assert "| a\\|b | 8K | 11 |" in text
-
-
 def test_markdown_leaves_out_what_is_unsupported_throughout() -> None:
     statuses = {"ax": "ok", "ay": "unsupported", "bx": "unsupported", "by": "unsupported", "cx": "oom", "cy": "unsupported"}
     made = [
@@ -60,29 +53,30 @@ def test_markdown_leaves_out_what_is_unsupported_throughout() -> None:
     assert text.endswith("Not shown, because nothing here is supported: b.\n")
 
 
-def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(GOLDEN), "--csv", str(tmp_path / "x.csv"), "--md", str(tmp_path / "x.md")]) == 0
-    assert (tmp_path / "x.csv").stat().st_size > 0
-    assert (tmp_path / "x.md").stat().st_size > 0
-    assert main(["export", str(GOLDEN)]) == 2
-    assert main(["export", str(tmp_path), "--csv"]) == 2
-    assert main(["export", str(GOLDEN), "--csv", str(tmp_path / "no" / "x.csv")]) == 2
-    errors = capsys.readouterr().err
-    assert "give a format" in errors
-    assert "there is no journal" in errors
-    assert "cannot write" in errors
+FIRST = "give the folder of the journal first"
 
 
-@pytest.mark.parametrize("flag", ["--md", "--csv"])
-def test_a_journal_without_records_is_one_sentence_as_for_the_report(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "results.jsonl").write_text("")
-    (tmp_path / "env.json").write_text("{}")
-    said = []
-    for command in (["export", str(tmp_path), flag], ["report", str(tmp_path), "-o", str(tmp_path / "page.html")]):
-        assert main(command) == 2
-        said.append(capsys.readouterr())
-    assert said[0] == said[1]
-    assert said[0] == ("", f"longca: there is no record in {tmp_path}; give a folder in which `longca run` measured something.\n")
+@pytest.mark.usefixtures("arrow")
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (f"{GOLDEN}", "give a format"),
+        ("nothing --csv", "there is no journal"),
+        *((f"empty --{way}", "there is no record in empty; give a folder in which") for way in ("csv", "md")),
+        (f"{GOLDEN} --csv no/x", "cannot write no/x: No such file or directory; give another file."),
+        (f"{GOLDEN} --parquet no/x", "cannot write no/x: No such file or directory; give another file."),
+        *((words, FIRST) for words in ("--csv", "--md", "--csv x", "--parquet x")),
+    ],
+)
+def test_what_cannot_be_written_is_a_sentence(
+    words: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "results.jsonl").write_text("")
+    (tmp_path / "empty" / "env.json").write_text("{}")
+    assert main(["export", *words.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"longca: {error}")
 
 
 @pytest.mark.parametrize("way", ["csv", "md"])
@@ -95,26 +89,6 @@ def test_the_folder_may_stand_before_or_behind_a_flag(way: str, tmp_path: Path, 
         assert capsys.readouterr().out == said
     assert main(["export", f"--{way}", file, str(GOLDEN)]) == 0
     assert Path(file).read_text() == said
-    capsys.readouterr()
-    for words in ([f"--{way}"], [f"--{way}", file], ["--parquet", file]):
-        assert main(["export", *words]) == 2
-        assert capsys.readouterr().err.startswith("longca: give the folder of the journal first")
-
-
-def test_several_folders_are_written_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And folders of folders."""
-    for name in ("a", "b"):
-        shutil.copytree(GOLDEN, tmp_path / name)
-        text = (tmp_path / name / "results.jsonl").read_text()
-        (tmp_path / name / "results.jsonl").write_text(text.replace('"key":"', f'"key":"{name}').replace('"seed":', f'"seed":{ord(name)}'))
-    said = []
-    for folders in ([tmp_path / "a", tmp_path / "b"], [tmp_path], [tmp_path / "a"]):
-        assert main(["export", *map(str, folders), "--csv"]) == 0
-        said.append(capsys.readouterr().out.splitlines())
-    assert said[0] == said[1]
-    assert len(said[0]) - 1 == 2 * (len(said[2]) - 1)
-    assert main(["export", "--csv", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
-    assert capsys.readouterr().out.splitlines() == said[0]
 
 
 def test_parquet_without_pyarrow_is_one_sentence(
@@ -159,15 +133,12 @@ def mixed(folder: Path) -> Path:
 
 
 @pytest.mark.usefixtures("arrow")
-def test_parquet_has_the_columns_of_all_levels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parquet_has_the_columns_of_all_levels(tmp_path: Path) -> None:
     assert main(["export", str(mixed(tmp_path / "mixed")), "--parquet", str(tmp_path / "x")]) == 0
     kernel, cp = json.loads((tmp_path / "x").read_text())
     assert (kernel["method"], cp["method"], cp["bytes_sent"]) == (None, "ulysses", [1, 2])
     assert kernel["samples"] is None
     assert len(cp["samples"]) == cp["ms_n"]
-    capsys.readouterr()
-    assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "no" / "x")]) == 2
-    assert capsys.readouterr().err == f"longca: cannot write {tmp_path}/no/x: No such file or directory; give another file.\n"
 
 
 @pytest.mark.usefixtures("arrow")

@@ -1,13 +1,13 @@
 """Groups, closeness to the fastest, coverage, and the rows that a ranking counts, against their definitions."""
 
-from itertools import product
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longca.results import points
 from longca.results.groups import STEPS, closeness, groups_of
+from longca.results.naming import rows
+from longca.results.points import SPEED, point
 from longca.results.problem import Pass
 from longca.results.record import Status
 from longca.results.statuses import Coverage, coverage
@@ -59,28 +59,26 @@ def test_forward_and_backward_together_are_a_contest_whose_times_add_up() -> Non
     assert [(out.line, out.status) for out in both.out] == [("only", "not measured")]
 
 
-def test_there_is_no_such_contest_where_one_pass_is_missing() -> None:
-    (group,) = groups_of(results_of([kernel("a", around(1.0), "fwd")])).every
-    assert group.contest.pass_ is Pass.FWD
+OK, SIMULATED = kernel("a", around(1.0), "fwd"), kernel("a", around(1.0), "fwd", simulated="h100-ib")
+FAILED = {status: kernel("a", None, "fwd", status=status) for status in Status if status is not Status.OK}
 
 
-def test_coverage_is_the_worst_that_a_reader_must_know() -> None:
-    worst_first = [Status.WRONG, Status.INVALID, Status.ERROR, Status.TIMEOUT, Status.OOM, Status.UNSUPPORTED, Status.SKIPPED]
-    for first, second in product(worst_first, repeat=2):
-        made = results_of(kernel("a", None, "fwd", status=status.value, seed=seed) for seed, status in enumerate((first, second)))
-        expected = (
-            Coverage.WRONG if {first, second} & {Status.WRONG, Status.INVALID}
-            else Coverage.FAILED if {first, second} & {Status.ERROR, Status.TIMEOUT, Status.OOM}
-            else Coverage.UNSUPPORTED if Status.UNSUPPORTED in (first, second)
-            else Coverage.NOT_RUN
-        )  # fmt: skip
-        assert coverage(made.records) is expected
-    ok = results_of([kernel("a", around(1.0), "fwd")]).records
-    model = results_of([kernel("a", around(1.0), "fwd", simulated="h100-ib")]).records
-    failed = results_of([kernel("a", None, "fwd", status="oom")]).records
-    assert [coverage(records) for records in (ok, model, [*ok, *failed])] == [Coverage.MEASURED, Coverage.SIMULATED, Coverage.PARTLY]
-    assert coverage([*model, *failed]) is Coverage.PARTLY_SIMULATED
-    assert coverage([*model, *ok, *failed]) is Coverage.PARTLY
+@pytest.mark.parametrize(
+    ("records", "state"),
+    [
+        *(([FAILED[one], FAILED[other]], Coverage.WRONG) for one, other in (("wrong", "oom"), ("skipped", "wrong"), ("invalid", "error"))),
+        *(([FAILED[one], FAILED["unsupported"]], Coverage.FAILED) for one in ("error", "timeout", "oom")),
+        ([FAILED["skipped"], FAILED["unsupported"]], Coverage.UNSUPPORTED),
+        ([FAILED["skipped"]], Coverage.NOT_RUN),
+        ([OK], Coverage.MEASURED),
+        ([SIMULATED], Coverage.SIMULATED),
+        ([OK, FAILED["oom"]], Coverage.PARTLY),
+        ([SIMULATED, FAILED["oom"]], Coverage.PARTLY_SIMULATED),
+        ([SIMULATED, OK, FAILED["oom"]], Coverage.PARTLY),
+    ],
+)
+def test_coverage_is_the_worst_that_a_reader_must_know(records: list[Record], state: Coverage) -> None:
+    assert coverage(results_of(records).records) is state
 
 
 def forwards(speeds: dict[str, dict[int, float]], grad: bool = True) -> list[Record]:
@@ -106,8 +104,9 @@ def test_of_two_kinds_of_forward_the_one_that_the_ranking_takes_counts() -> None
         assert point.value == pytest.approx(standing.tflops)
 
 
-def test_a_faster_kernel_is_not_left_out_for_masks_that_it_lacks() -> None:
-    speeds = {"a": {1: 100.0, 2: 100.0}, "b": {1: 50.0, 2: 50.0}, "c": {1: 200.0, 3: 200.0}, "d": {3: 50.0}}
-    (group,) = groups_of(results_of(forwards(speeds))).every
-    assert [(out.line, out.share) for out in group.ranking.out] == [("d", None)]
-    assert group.ranking.shares == {"a": 0.5, "b": 0.25, "c": 1.0}
+@given(st.floats(0.1, 1000.0))
+def test_equal_times_have_no_spread(ms: float) -> None:
+    """Not even in the last digit."""
+    found = point(rows(results_of([kernel("fa3", [ms] * 6)])), SPEED)
+    assert found is not None
+    assert found.low == found.value == found.high

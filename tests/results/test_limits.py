@@ -54,14 +54,6 @@ def test_runs_on_devices_of_one_name_share_a_dense_speed_and_others_do_not() -> 
     assert Limits(results).of(best) == pytest.approx(best.speed)
 
 
-def test_without_a_clock_the_dense_speed_is_the_limit() -> None:
-    results, no_clock = read(H200), {"clock_mhz": None, "at_mhz": None}
-    results.records = [replace(record, timed=record.timed and replace(record.timed, **no_clock)) for record in results.records]
-    dense = [record for record in results.records if record.problem.mask == "full" and record.problem.pass_ is Pass.FWD and record.ok]
-    limits = Limits(results)
-    assert {limits.of(record) for record in dense} == {max(record.speed for record in dense)}
-
-
 def per_cycle(record: Record) -> float:
     assert record.times.mhz
     return record.speed / record.times.mhz

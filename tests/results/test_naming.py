@@ -1,5 +1,7 @@
 """Names of records beside each other."""
 
+import pytest
+
 from longca import masks
 from longca.compare.matching import match
 from longca.results import naming
@@ -7,26 +9,23 @@ from longca.results.groups import groups_of
 from longca.results.reading import identity
 from report.made import kernel, make_record, results_of, split
 
-
-def series(*records: dict[str, object]) -> list[str]:
-    return [row.series for row in naming.rows(results_of(records))]
+MESH = "mesh fa4:bands"
 
 
-def test_a_method_has_one_series_over_the_number_of_ranks_though_more_ranks_are_on_several_nodes() -> None:
-    on_nodes = [split("mesh", 1.0, 8), split("mesh", 1.0, 16, options="node=8"), split("mesh", 1.0, 64, options="node=8")]
-    assert series(*on_nodes) == ["mesh fa4:bands"] * 3
-    others = [split("magi", 1.0, 8, options="stages=0"), split("magi", 1.0, 16, options="node=8,stages=4")]
-    assert series(*others) == ["magi stages=0 fa4:bands", "magi stages=4 fa4:bands"]
-
-
-def test_nodes_of_several_sizes_are_one_series_of_several_lines_as_grids_are() -> None:
-    made = [split("mesh", 1.0, 16, options=options) for options in (None, "node=4", "node=8")]
-    assert series(*made) == ["mesh fa4:bands"] * 3
-    assert len({row.line for row in naming.rows(results_of(made))}) == 3
-    assert series(split("mesh", 1.0, 16), split("mesh", 1.0, 16, options="node=8", simulated="h100-ib")) == [
-        "mesh fa4:bands",
-        "mesh fa4:bands, simulated on h100-ib",
-    ]
+@pytest.mark.parametrize(
+    ("made", "series", "lines"),
+    [
+        ([(8, None), (16, "node=8"), (64, "node=8")], {MESH}, 3),  # more ranks are on several nodes: that alone is no other method
+        ([(16, None), (16, "node=4"), (16, "node=8")], {MESH}, 3),
+        ([(8, "stages=0"), (16, "node=8,stages=4")], {"mesh stages=0 fa4:bands", "mesh stages=4 fa4:bands"}, 2),
+        ([(16, None), (16, "simulated")], {MESH, f"{MESH}, simulated on h100-ib"}, 2),
+    ],
+)
+def test_the_series_of_a_method_over_ranks_nodes_and_options(made: list[tuple[int, str | None]], series: set[str], lines: int) -> None:
+    own = [{"simulated": "h100-ib"} if option == "simulated" else {"options": option} for _, option in made]
+    rows = naming.rows(results_of([split("mesh", 1.0, ranks, **more) for (ranks, _), more in zip(made, own, strict=True)]))
+    assert {row.series for row in rows} == series
+    assert len({row.line for row in rows}) == lines
 
 
 def test_documents_of_another_distribution_are_no_other_seeds() -> None:

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca.compare.verdicts import LOOSE, Verdict, decide
-from longca.results.ratio import CONFIDENCE, REPEATS, Ratio, as_fast, ratio
+from longca.results.ratio import CONFIDENCE, REPEATS, as_fast, ratio
 
 THRESHOLD = 0.03
 SAMPLES = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=14)
@@ -53,17 +53,13 @@ def spiked(random: np.random.Generator, noise: float, n: int) -> list[float]:
     return (times * np.where(random.random(n) < 0.1, 3.0, 1.0)).tolist()
 
 
-@pytest.mark.parametrize("draw", [lognormal, spiked])
-@pytest.mark.parametrize("noise", [0.002, 0.01, 0.1])
-@pytest.mark.parametrize("n", [5, 20])
+DRIFTS = [(drifting, noise, n) for noise, n in ((0.01, 5), (0.01, 20), (0.03, 20), (0.1, 60))]
+
+
+@pytest.mark.parametrize(("draw", "noise", "n"), [*product((lognormal, spiked), (0.002, 0.01, 0.1), (5, 20)), *DRIFTS])
 def test_no_false_alarm_beyond_the_stated_rate(draw: Callable[..., list[float]], noise: float, n: int) -> None:
     random = np.random.default_rng(7)
     assert alarms([(draw(random, noise, n), draw(random, noise, n)) for _ in range(1000)]) <= 1 - CONFIDENCE
-
-
-@pytest.mark.parametrize(("noise", "n"), [(0.01, 5), (0.01, 20), (0.03, 20), (0.1, 60)])
-def test_a_drift_gives_no_false_alarm(noise: float, n: int) -> None:
-    test_no_false_alarm_beyond_the_stated_rate(drifting, noise, n)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +78,6 @@ def test_the_limits_are_those_of_the_docs(correlation: float, noise: float, n: i
     pairs = pairs_that_drift(correlation, noise, n)
     steady = [pair for pair in pairs if max(map(half_width, pair)) <= LOOSE]
     assert least <= alarms(steady) * len(steady) / len(pairs) <= most
-
-
-@pytest.mark.parametrize("correlation", [0.6, 0.9])
-def test_more_samples_of_a_drift_find_no_less(correlation: float) -> None:
-    rates = [verdicts(pairs_that_drift(correlation, 0.005, n, 1.08)).count(Verdict.SLOWER) / 1000 for n in (8, 20, 50)]
-    assert all(more >= fewer - 0.02 for fewer, more in pairwise(rates))
-    assert rates[0] > 0.9
 
 
 def test_the_interval_covers_the_true_ratio_as_often_as_it_says() -> None:
@@ -141,11 +130,6 @@ def pairs_that_drift(correlation: float, noise: float, n: int, scale: float = 1.
     return list(zip(times[::2].tolist(), (scale * times[1::2]).tolist(), strict=True))
 
 
-def test_samples_without_any_noise() -> None:
-    assert decide(ratio([1.0] * 10, [1.0] * 10), THRESHOLD) is Verdict.SAME
-    assert decide(ratio([1.0] * 10, [1.04] * 10), THRESHOLD) is Verdict.SLOWER
-
-
 def pairs_with_a_step(noise: float, n: int, same_size: bool) -> Pairs:
     """1,000 pairs without a change: in each run the clock steps once, at a random place, by up to 13 %."""
     random = np.random.default_rng(11)
@@ -170,21 +154,10 @@ def test_a_change_beyond_a_step_is_found() -> None:
     assert decide(ratio([1.3 * time for time in early], late), THRESHOLD) is Verdict.FASTER
 
 
-def test_a_known_ratio_scales() -> None:
-    assert Ratio(1.0, 0.9, 1.1, 0.01).times(2) == Ratio(2.0, 1.8, 2.2, 0.01)
-
-
 @given(SAMPLES, SAMPLES)
 def test_the_estimate_lies_in_its_interval(before: list[float], after: list[float]) -> None:
     result = ratio(before, after)
     assert result.low * (1 - 1e-12) <= result.value <= result.high * (1 + 1e-12)
-
-
-def test_the_estimate_matches_its_interval_where_the_ratio_of_medians_does_not() -> None:
-    """Half of the samples of one run have another clock: the medians jump, and most pairs of samples do not."""
-    before, after = [1.0] * 11 + [1.2] * 10, [1.0] * 10 + [1.2] * 11
-    assert statistics.median(after) / statistics.median(before) == 1.2
-    assert ratio(before, after).value == 1.0
 
 
 MEASURED = st.lists(st.floats(0.9, 1.3), min_size=1, max_size=14)

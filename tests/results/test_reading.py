@@ -7,7 +7,6 @@ import pytest
 
 from journals import Write
 from longca.cli import main
-from longca.compare.journals import compare
 from longca.results import reading
 from longca.results.record import Record as TypedRecord
 from report.made import Record, around, kernel
@@ -30,13 +29,6 @@ def test_of_records_that_measure_the_same_the_last_one_counts(write: Write) -> N
     folder = write("edited", edited())
     assert [record.key for record in read(folder) if record.kernel == "mine"] == ["v3"]
     assert [record.kernel for record in read(folder)] == ["mine", "fa4"], "at the place of the first"
-
-
-def test_a_version_that_is_measured_again_counts_again(write: Write) -> None:
-    """`--retry failed` after going back to the first text: its key is old, its record is the last."""
-    first, other, second, third = edited()
-    folder = write("back", [first, other, second, third, second | {"key": "v1"}])
-    assert [record.key for record in read(folder) if record.kernel == "mine"] == ["v1"]
 
 
 def test_a_forward_whose_backward_was_mended_replaces_the_one_that_ran_alone(write: Write) -> None:
@@ -68,22 +60,6 @@ def test_going_back_to_an_older_version_makes_it_count_again(tmp_path: Path) -> 
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3, "once is enough"
 
 
-@pytest.mark.usefixtures("in_process")
-def test_a_run_sees_a_record_of_another_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its work, its speed and its pairs agree with each other, and masks.jsonl has twice as many pairs."""
-    assert main([*RUN, "--out", str(tmp_path)]) == 0
-    path = tmp_path / "results.jsonl"
-    record = json.loads(path.read_text())
-    record["flops"] //= 2
-    record["built"]["area"] //= 2
-    record["timed"]["tflops"] /= 2
-    path.write_text(json.dumps(record) + "\n")
-    assert main([*RUN, "--out", str(tmp_path)]) == 0
-    assert "1 cell: 1 doubtful; written to" in capsys.readouterr().out
-    assert main([*RUN, "--retry", "failed", "--out", str(tmp_path)]) == 0
-    assert [one.status for one in read(tmp_path)] == ["ok"]
-
-
 def test_what_differs_in_anything_that_is_asked_for_stays(write: Write) -> None:
     made = [kernel("mine", around(1.0), seed=seed, grad=grad, which="fwd") for seed in (0, 1) for grad in (True, False)]
     made += [kernel("mine", around(1.0), env="other"), kernel("mine", around(1.0)), kernel("mine:two", around(1.0))]
@@ -92,12 +68,6 @@ def test_what_differs_in_anything_that_is_asked_for_stays(write: Write) -> None:
     facts = json.loads((folder / "env.json").read_text())
     (folder / "env.json").write_text(json.dumps(facts | {"other": facts["e"] | {"device": "another"}}))
     assert len(read(folder)) == len(made)
-
-
-def test_several_journals_stay_side_by_side(write: Write) -> None:
-    folders = [write(record["key"], [record]) for record in edited() if record["kernel"] == "mine"]
-    assert [record.status for record in reading.read_all(folders).records] == ["wrong", "ok", "ok"]
-    assert [cell.verdict for cell in compare(folders[0], folders[1]).cells] == ["MENDED"]
 
 
 READING = [

@@ -12,18 +12,16 @@ import pytest
 from longca import masks as known_masks
 from longca.api.request import RunRequest, resolve
 from longca.bench.many_devices.level import ManyDevices
-from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.workload import read_workload
 from longca.bench.run.outcomes import make_record as record_of
 from longca.cli import main
 from longca.cli import run as run_verb
 from longca.cli._flags import call
-from longca.results.files import read_masks
 from longca.results.reading import read
 from longca.results.record import Environment, LevelName, Masks, Outcome, Record, Status
 from longca.results.reproduce import command
-from longca.results.schema import decode_environments, decode_record, encode
+from longca.results.schema import decode_environments, decode_record
 from longca.results.settings import ClockSettings
 from report.made import line, make_record
 
@@ -65,29 +63,25 @@ def again(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Plan
     return planned(words[2:], "cuda")
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ["--kernels", "torch,flex", "--masks", "all", "--seqlens", "997,2K", "--passes", "fwd,bwd", "--seeds", "2"],
-        ["--kernels", "torch", "--masks", "full,share_question", "--seqlens", "512", "--passes", "fwd"],
-        ["--kernels", "torch:plain", "--masks", "causal", "--seqlens", "512", "--passes", "fwd+bwd", "--deterministic"],
-        ["--kernels", "fa4:bands", "--masks", "causal", "--seqlens", "1K", "--passes", "bwd", "--head-dim", "192/128", "--dtype", "bf16"],
-        ["--kernels", "torch", "--masks", "sliding_window,global_sliding_window", "--seqlens", "512", "--set", "w=7", "--passes", "fwd"],
-        ["--kernels", "torch", "--masks", "prefix_lm_document", "--seqlens", "512", "--set", "p=3", "--passes", "bwd", "--seeds", "5,7"],
-        ["--kernels", "torch", "--masks", "causal_document", "--seqlens", "40K", "--packing", "mixed", "--distribution", "pile"],
-        ["--kernels", "torch", "--masks", "block_causal_document", "--seqlens", "8K", "--packing", "draw", "--set", "B=64"],
-        ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "1K", "--set", "b=64,128", "--set", "ratio=0.2"],
-        ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5", "--passes", "fwd"],
-        ["--kernels", "flex", "--masks", "variable_block", "--seqlens", "2K", "--set", "avg=128", "--seeds", "3,"],
-        ["--kernels", "torch", "--workload", "steps.jsonl", "--passes", "fwd,bwd"],
-        ["--kernels", "torch", "--masks", "every", "--seqlens", "500", "--passes", "fwd"],
-        ["--kernels", "torch", "--masks", "causal_document&sink_window_causal(s=2, w=1K),~full|causal", "--seqlens", "512", "--seeds", "2"],
-        ["--kernels", "torch", "--masks", "full_document - sliding_window,causal", "--seqlens", "512", "--set", "w=3,5", "--passes", "fwd"],
-        ["--kernels", "torch", "--masks", "causal_document & 'mine.json',mine.json", "--seqlens", "64", "--lengths", "lengths.txt"],
-        ["--kernels", "flex", "--masks", "uniform_block(b=64) & causal", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5"],
-    ],
-)
+ASKED = [
+    ["--kernels", "torch,flex", "--masks", "all", "--seqlens", "997,2K", "--passes", "fwd,bwd", "--seeds", "2"],
+    ["--kernels", "torch:plain", "--masks", "causal", "--seqlens", "512", "--passes", "fwd+bwd", "--deterministic"],
+    ["--kernels", "fa4:bands", "--masks", "causal", "--seqlens", "1K", "--passes", "bwd", "--head-dim", "192/128", "--dtype", "bf16"],
+    ["--kernels", "torch", "--masks", "sliding_window,global_sliding_window", "--seqlens", "512", "--set", "w=7", "--passes", "fwd"],
+    ["--kernels", "torch", "--masks", "causal_document", "--seqlens", "40K", "--packing", "mixed", "--distribution", "pile"],
+    ["--kernels", "torch", "--masks", "block_causal_document", "--seqlens", "8K", "--packing", "draw", "--set", "B=64"],
+    ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "1K", "--set", "b=64,128", "--set", "ratio=0.2"],
+    ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5", "--passes", "fwd"],
+    ["--kernels", "flex", "--masks", "variable_block", "--seqlens", "2K", "--set", "avg=128", "--seeds", "3,"],
+    ["--kernels", "torch", "--workload", "steps.jsonl", "--passes", "fwd,bwd"],
+    ["--kernels", "torch", "--masks", "causal_document&sink_window_causal(s=2, w=1K),~full|causal", "--seqlens", "512", "--seeds", "2"],
+    ["--kernels", "torch", "--masks", "full_document - sliding_window,causal", "--seqlens", "512", "--set", "w=3,5", "--passes", "fwd"],
+    ["--kernels", "torch", "--masks", "causal_document & 'mine.json',mine.json", "--seqlens", "64", "--lengths", "lengths.txt"],
+    ["--kernels", "flex", "--masks", "uniform_block(b=64) & causal", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5"],
+]
+
+
+@pytest.mark.parametrize(("asked", "device"), [*((asked, "cuda") for asked in ASKED), (ASKED[0], "cpu")])
 def test_the_same_key_comes_back(asked: list[str], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     steps = [{"mask": "causal_document", "documents": [100, 156], "seed": 3}, {"mask": "sliding_window", "seqlen": 64, "params": {"w": 5}}]
@@ -101,7 +95,7 @@ def test_the_same_key_comes_back(asked: list[str], device: str, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("split", "masks"),
     [
-        (["--methods", "all", "--nproc", "4", "--grid", "2x2"], ["--masks", "all", "--set", "w=64"]),
+        (["--methods", "all", "--nproc", "4", "--grid", "2x2"], ["--masks", "causal_document,sliding_window", "--set", "w=64"]),
         (["--methods", "ulysses,ring_p2p", "--nproc", "2"], ["--masks", "all", "--set", "w=64"]),
         (["--methods", "loongtrain", "--nproc", "4"], ["--masks", "all", "--set", "w=64"]),
         (["--methods", "ulysses,ring_allgather", "--nproc", "2"], ["--masks", "uniform_block", "--set", "b=128"]),
@@ -120,23 +114,6 @@ def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.M
         made = refused(entry, grad=False)
         masks: Masks = {(entry.mask.digest, entry.cell.problem.mask): entry.mask}
         assert entry.key in {other.key for other in again(command(made, facts, masks), folder, monkeypatch)}
-
-
-def test_documents_come_back_where_another_mask_shows_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [{"mask": "causal_document", "documents": [256]}, {"mask": "causal", "seqlen": 256}]
-    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
-    words = ["--kernels", "torch", "--workload", str(tmp_path / "steps.jsonl"), "--passes", "fwd", *SHAPE, "--device", "cpu"]
-    cells = planned(words, "cpu")
-    assert len({entry.mask.digest for entry in cells}) == 1
-    for order in (cells, cells[::-1]):
-        (tmp_path / "masks.jsonl").write_text("".join(encode(entry.mask).decode() + "\n" for entry in order))
-        for entry in cells:
-            masks = {(one.digest, one.mask): one for one in read_masks(tmp_path).entries}
-            text = command(refused(entry), Environment(device_kind="cpu"), masks)
-            assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
-    assert " --workload " in command(refused(cells[0]), Environment(), {}), "a record has its lengths"
-    old = made(mask="causal_document", given={"documents": True})
-    assert command(old, Environment(), {}) == "", "in schema 2 masks.jsonl alone has them, and drawn ones would be another mask"
 
 
 def made(**fields: Any) -> Record:
@@ -158,18 +135,6 @@ def test_what_else_a_command_needs() -> None:
     assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), NO_FACTS, {}) == ""
 
 
-def test_the_same_key_comes_back_of_masks_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--kernels", "torch", "--masks", "stairs,first_tokens & stairs(step=4)", "--seqlens", "64", "--passes", "fwd", *SHAPE]
-    cells = planned([*words, "--plugin", OWN_MASKS, "--device", "cpu"], "cpu")
-    facts = Environment(device="a device", device_kind="cpu", plugins=Catalogue().plugin_files)
-    assert facts.plugins == {OWN_MASKS: ["first_tokens", "stairs"]}
-    for entry in cells:
-        text = command(refused(entry), facts, {})
-        assert text.endswith(f"--plugin {OWN_MASKS}")
-        assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
-    assert "--plugin" not in command(made(), facts, {})
-
-
 def test_a_plugin_is_named_by_its_file() -> None:
     """As the journal keeps it; a made-up name would be run in vain."""
     mine = made(kernel="mine", asked="mine:two", variant="two")
@@ -178,13 +143,6 @@ def test_a_plugin_is_named_by_its_file() -> None:
     assert "--plugin" not in command(made(), kept, {})
     split = {"level": "cp", "method": "ours", "ranks": 2, "grid": "1x2"}
     assert command(made(**split), environment(plugins={"ours.py": [], "more.py": []}), {}).endswith("--plugin ours.py --plugin more.py")
-
-
-def test_a_record_that_does_not_say_what_was_given_gives_all_its_parameters() -> None:
-    """As they were written before there was the field: the same mask is made, whichever of them were defaults."""
-    old = made(mask="sliding_window", params={"w": 9}, **{"pass": "fwd"})
-    assert "--masks sliding_window --seqlens 8K --seed 0 --set w=9 " in command(old, NO_FACTS, {})
-    assert " --passes fwd,bwd" in command(old, NO_FACTS, {})
 
 
 def test_the_clock_and_the_threads_are_those_of_the_record() -> None:

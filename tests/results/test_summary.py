@@ -1,11 +1,13 @@
-"""Summaries compare kernels on the same masks only."""
+"""Summaries compare kernels on the same masks only, in one unit."""
 
 from typing import Any
 
-from longca.report.terminal import fastest_tables, summary_tables
-from longca.results.export import to_markdown
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca.report.terminal import fastest_tables
 from longca.results.groups import groups_of
-from longca.results.summary import host_bound_note
+from longca.results.tables import GFLOPS, TFLOPS, speed_unit
 from report.made import make_record, results_of
 
 Record = dict[str, Any]
@@ -23,14 +25,6 @@ def fastest(records: list[Record], environments: Record | None = None) -> Any:
 
 def rows(*records: Record) -> list[list[list[str]]]:
     return [table.rows for table in fastest(list(records))]
-
-
-def test_the_winner_is_the_one_with_the_least_total_time_on_the_same_masks() -> None:
-    """`a` is far ahead on one mask, and has the higher mean of speeds: its total time is longer."""
-    seeds = [record("a", f"mask{n}", speed, seed=n) for n, speed in enumerate((150.0, 160.0, 900.0))]
-    others = [record("b", f"mask{n}", speed, seed=n) for n, speed in enumerate((220.0, 230.0, 240.0))]
-    lucky = [record("c", "mask2", 950.0, seed=2), record("c", "mask1", None, seed=1)]  # the easiest mask only
-    assert rows(*seeds, *others, *lucky) == [[["share_question", "b 230 (n=3)"]]]
 
 
 def test_parameters_of_one_seed_are_rows_and_drawn_ones_are_not() -> None:
@@ -62,14 +56,6 @@ def test_block_patterns_show_their_parameters_and_how_they_compare_with_the_dens
     assert rows(split) == [[["uniform_block b=64 ratio=0.2", "ulysses 2x1 a 125"]]]
 
 
-def test_selected_blocks_are_rows_of_their_own_and_compare_with_the_causal_mask() -> None:
-    found = [sparse("a", 0.2, 4.0), sparse("a", 0.2, 4.0, source="nsa", mask_digest="other")]
-    assert rows(dense("d", "full", 10.0), dense("d", "causal", 5.0), *found)[1] == [
-        ["uniform_block b=64 ratio=0.2", "a 250 2.5x"],
-        ["uniform_block nsa b=64 ratio=0.2", "a 250 1.25x"],
-    ]
-
-
 def test_of_methods_that_are_exactly_as_fast_the_simpler_is_named_first() -> None:
     """As `longca ls cp` orders them; one that is not known here comes last."""
     split = {"level": "cp", "ranks": 8, "grid": "8x1"}
@@ -78,39 +64,19 @@ def test_of_methods_that_are_exactly_as_fast_the_simpler_is_named_first() -> Non
     assert [standing.line.split()[0] for standing in ranking.standings] == ["ulysses", "usp", "loongtrain", "another"]
 
 
-def test_kernels_that_are_as_fast_are_named() -> None:
-    assert rows(record("a", "x", 200.0), record("b", "x", 201.0), record("c", "x", 100.0)) == [[["share_question", "b 201 = a"]]]
+speeds = st.floats(min_value=1e-7, max_value=2e3)
 
 
-def test_other_shapes_and_devices_are_other_tables() -> None:
-    base = record("a", "x", 100.0) | {"key": "x"}
-    others = [record("a", "x", 100.0, head_dim_v=32), base | {"deterministic": True}, base | {"env": "f"}]
-    environments = {"e": {"device": "one GPU"}, "f": {"device": "another"}}
-    titles = [table.title for table in fastest([base, *others], environments)]
-    assert len(set(titles)) == 4
-    assert "heads of 128/32" in titles[1]
+@given(speeds=st.lists(speeds, min_size=1, max_size=5))
+def test_a_table_has_one_unit_in_which_its_largest_speed_is_no_fraction(speeds: list[float]) -> None:
+    unit = speed_unit(speeds)
+    assert unit == (GFLOPS if max(speeds) < 1 else TFLOPS)
+    text = unit.text(max(speeds))
+    assert abs(float(text) / unit.per_tflops / max(speeds) - 1) <= 0.006, "three digits, or two from 100 on"
+    assert "e" not in text or max(speeds) < 1e-7
 
 
-def markdown(*records: Record) -> str:
-    return to_markdown(results_of(records))
-
-
-def test_speeds_in_one_row_of_markdown_are_of_the_same_masks() -> None:
-    """`a` was measured on an easy mask that `b` lacks: over all three it would look faster than `b`."""
-    seeds = [record(name, f"mask{n}", speed, seed=n) for name, speed in (("a", 200.0), ("b", 220.0)) for n in range(2)]
-    seeds += [record("c", "mask0", 210.0), record("a", "mask2", 900.0, seed=2, noisy=True), record("d", "mask3", 950.0, seed=3)]
-    assert "| share_question | 1K | 200 (n=2) | 220 (n=2) | 210 (n=1 of 2) | 950 (other masks) |" in markdown(*seeds)
-
-
-def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:
-    results = results_of([record("mine", "x", 200.0), record("fa4", "x", 250.0), record("fa4", "y", None, seqlen=2048)])
-    titles = [table.title.split(",")[0] for table in summary_tables(results, ["mine"])]
-    assert titles == ["fastest", "mine against the best other kernel", "not measured"]
-    assert [table.title.split(",")[0] for table in summary_tables(results)] == ["fastest", "not measured"]
-
-
-def test_times_with_the_host_in_them_are_counted() -> None:
-    records = [record("a", f"mask{n}", 200.0, host_bound=n < 2) for n in range(3)] + [record("a", "mask3", None)]
-    note = host_bound_note(results_of(records).records)
-    assert note == "2 of 3 times are host_bound: the host enqueued the call too slowly and may be part of the time"
-    assert host_bound_note(results_of(records[2:]).records) == ""
+def test_a_noisy_speed_has_its_mark_behind_it() -> None:
+    assert GFLOPS.text(0.0222668, noisy=True) == "22.3~"
+    assert TFLOPS.text(674.6) == "675"
+    assert speed_unit([]) == TFLOPS

@@ -17,7 +17,7 @@ VERSIONS = {"code": "new", "torch": "2.11"}
 @pytest.fixture(autouse=True)
 def _codes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "versions", lambda kernel: VERSIONS)
-    monkeypatch.setattr(versions, "_method_code", lambda name: "new method")
+    monkeypatch.setattr(versions, "_method_code", {"usp": "new method"}.get)
     versions._kernel_code.cache_clear()
     yield
     versions._kernel_code.cache_clear()  # of made up versions
@@ -28,26 +28,21 @@ def is_older(record: dict[str, Any], **fields: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("kept", "older"),
-    [(None, True), ({}, True), ({"code": "old"}, True), ({"code": "new"}, False), ({"code": "new", "torch": "2.9"}, False)],
+    ("record", "kept", "older"),
+    [
+        *((kernel("fa4:bands", [1.0]), kept, True) for kept in (None, {}, {"code": "old"})),
+        *((kernel("fa4:bands", [1.0]), {"code": "new"} | torch, False) for torch in ({}, {"torch": "2.9"})),
+        (split("usp", 1.0), None, True),
+        (split("usp", 1.0), {"code": "new", "method_code": "old"}, True),
+        (split("usp", 1.0), {"code": "old", "method_code": "new method"}, True),
+        (split("usp", 1.0), {"code": "new", "method_code": "new method"}, False),
+        # what is not known here, and what was simulated, is never older
+        *((record, None, False) for record in (kernel("somebodys", [1.0]), kernel("fa4:unheard_of", [1.0]))),
+        *((record, None, False) for record in (split("somebodys_method", 1.0), split("usp", 1.0, simulated="h100-ib"))),
+    ],
 )
-def test_a_record_of_other_code_is_older(kept: dict[str, str] | None, older: bool) -> None:
-    assert is_older(kernel("fa4:bands", [1.0]), versions=kept) is older
-
-
-def test_a_method_has_code_too() -> None:
-    record = split("usp", 1.0)
-    assert is_older(record)
-    assert is_older(record, versions={"code": "new", "method_code": "old"})
-    assert is_older(record, versions={"code": "old", "method_code": "new method"})
-    assert not is_older(record, versions={"code": "new", "method_code": "new method"})
-
-
-def test_what_is_not_known_here_is_never_older() -> None:
-    assert not is_older(kernel("somebodys", [1.0]))
-    assert not is_older(kernel("fa4:unheard_of", [1.0]))
-    assert not is_older(split("somebodys_method", 1.0))
-    assert not is_older(split("usp", 1.0, simulated="h100-ib"))
+def test_which_records_are_of_older_code(record: dict[str, Any], kept: dict[str, str] | None, older: bool) -> None:
+    assert is_older(record, versions=kept) is older
 
 
 def test_a_kernel_that_cannot_tell_its_version_is_not_older(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class Numerics(Shown):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return words.as_rows(self.measured)
+        return [words.as_row(row) for row in self.measured]
 
     def parts(self) -> list[Part]:
         return words.parts(self.measured)

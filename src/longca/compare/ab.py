@@ -8,8 +8,6 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from msgspec.structs import asdict
-
 from longca.compare import words
 from longca.compare.paired import LOOKS, Round, ratio_of_rounds
 from longca.compare.verdicts import ORDER, REGRESSIONS, Verdict, decide, why_open
@@ -18,7 +16,7 @@ from longca.results.ratio import Ratio
 from longca.results.record import AT_FAULT, Outcome, Status
 from longca.results.shown import Part, Shown
 from longca.results.tables import Table
-from longca.text import format_dims, format_duration, format_heads, format_size, plural
+from longca.text import format_duration, format_size, plural
 
 COLUMNS = ["verdict", "mask", "length", "pass", "shape", "A", "B", "time", "interval", "rounds", "why"]
 
@@ -88,12 +86,10 @@ class AB(Shown):
                 "mask": pair.problem.mask,
                 "seqlen": pair.problem.seqlen,
                 "pass": pair.problem.pass_.value,
-                "shape": _shape(pair.problem),
+                "shape": words.shape(pair.problem),
                 "a_ms": pair.ms(0),
                 "b_ms": pair.ms(1),
-                "ratio": pair.ratio.value if pair.ratio else None,
-                "low": pair.ratio.low if pair.ratio and not pair.ratio.few else None,
-                "high": pair.ratio.high if pair.ratio and not pair.ratio.few else None,
+                **words.ratio_columns(pair.ratio),
                 "rounds": len(pair.rounds),
                 "why": pair.why,
             }
@@ -107,7 +103,7 @@ class AB(Shown):
         shown = []
         for row, pair in zip(self.rows, self._sorted, strict=True):
             times = ["" if row[side] is None else f"{row[side]:.4g} ms" for side in ("a_ms", "b_ms")]
-            title = [pair.problem.mask_title, format_size(row["seqlen"]), row["pass"], _shape(pair.problem)]
+            title = [pair.problem.mask_title, format_size(row["seqlen"]), row["pass"], words.shape(pair.problem)]
             shown.append([row["verdict"], *title, *times, *words.change(pair.ratio), str(row["rounds"]), row["why"]])
         used = len(COLUMNS) if any(row[-1] for row in shown) else len(COLUMNS) - 1
         took = f"{plural(len(shown), 'pair')} in {format_duration(self.seconds)}"
@@ -116,8 +112,3 @@ class AB(Shown):
             Table(self.device, COLUMNS[:used], [row[:used] for row in shown]),
             f"{took}; a change below {100 * self.pairs[0].threshold:g} % counts as SAME (--threshold).",
         ]
-
-
-def _shape(problem: Problem) -> str:
-    shape = asdict(problem)
-    return f"{format_heads(shape)}x{format_dims(shape)} {problem.dtype}"

@@ -10,14 +10,11 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
-from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
 from longca.compare import journals, words
 from longca.compare.journals import Comparison
-from longca.compare.verdicts import is_too_noisy
 from longca.errors import BadInput
 from longca.plugins import NAME
 from longca.results.files import journals_below
@@ -32,42 +29,16 @@ LONGEST = 200  # letters of a name
 ALSO = ("missing",)  # a cell that only the baseline has is a failure: nobody would notice that it is not measured any more
 
 
-class Fate(Enum):
-    """What became of a run beside its baseline."""
-
-    COMPARED = auto()
-    STORED = auto()  # there was no baseline
-    RENEWED = auto()
-    UNFINISHED = auto()  # cells are left
-    NOT_COMPARABLE = auto()
-    NOT_STORED = auto()  # cells failed, or there is none
-
-
 @dataclass(frozen=True)
 class Against:
-    """A run beside its baseline."""
+    """A run beside its baseline: what became of it, and the comparison where there is one."""
 
-    name: str
-    folder: Path
-    fate: Fate
-    known: bool  # whether there was a baseline
-    threshold: float
-    left: int = 0  # cells that are not measured yet
-    faults: int = 0  # cells that failed
-    timed: int = 0  # cells of a stored run that have a time
-    noisy: int = 0  # of these
-    reason: str = ""  # why two journals cannot be compared
+    ok: bool  # whether the run became the baseline, or no cell is slower than there, broken or missing
+    said: str
     compared: Comparison | None = None
 
-    @property
-    def ok(self) -> bool:
-        """Whether the run became the baseline, or no cell is slower than there, broken or missing."""
-        if self.compared is not None:
-            return not self.compared.fails(ALSO)
-        return self.fate in (Fate.STORED, Fate.RENEWED)
-
     def parts(self, everything: bool = False) -> list[Part]:
-        return ["", words.against(self), *(self.compared.parts(everything) if self.compared else [])]
+        return ["", self.said, *(self.compared.parts(everything) if self.compared else [])]
 
 
 def baseline_folder(name: str | Path) -> Path:
@@ -88,20 +59,20 @@ def hold_against(run: Path, records: Sequence[Record], left: int, name: str | Pa
     """Compares the journal of a run with the baseline; makes it the baseline where there is none, or where `renew` asks for it."""
     folder = baseline_folder(name)
     known = folder in journals_below(folder)
-    against = partial(Against, str(name), folder, known=known, threshold=threshold)
     if left:
-        return against(fate=Fate.UNFINISHED, left=left)
+        return Against(False, f"baseline {name}: {words.unfinished(left)}")
     if known and not renew:
         try:
-            return against(fate=Fate.COMPARED, compared=journals.compare(folder, run, threshold))
+            compared = journals.compare(folder, run, threshold)
         except BadInput as error:  # the run itself stands, and is shown
-            return against(fate=Fate.NOT_COMPARABLE, reason=str(error))
-    faults = sum(record.status in AT_FAULT for record in records)
-    if faults or not any(record.ok for record in records):
-        return against(fate=Fate.NOT_STORED, faults=faults)
+            return Against(False, f"baseline {name}: {error} --renew-baseline makes this run the baseline.")
+        said = f"against the baseline {name} ({folder}), with a threshold of {100 * threshold:g} %:"
+        return Against(not compared.fails(ALSO), said, compared)
+    faults, timed = sum(record.status in AT_FAULT for record in records), [record for record in records if record.ok]
+    if faults or not timed:
+        return Against(False, f"baseline {name}: {words.not_stored(faults, known)}")
     pin(run, folder)
-    timed = [record for record in records if record.ok]
-    return against(fate=Fate.RENEWED if known else Fate.STORED, timed=len(timed), noisy=sum(map(is_too_noisy, timed)))
+    return Against(True, f"baseline {name}: {words.stored(folder, known, timed)}")
 
 
 def pin(run: Path, folder: Path) -> None:

@@ -88,9 +88,7 @@ class Comparison(Shown):
                 "b_status": cell.after.status.value,
                 "a_ms": cell.before.times.median if cell.before.ok else None,
                 "b_ms": cell.after.times.median if cell.after.ok else None,
-                "ratio": cell.ratio.value if cell.ratio else None,
-                "low": cell.ratio.low if cell.ratio and not cell.ratio.few else None,
-                "high": cell.ratio.high if cell.ratio and not cell.ratio.few else None,
+                **words.ratio_columns(cell.ratio),
                 "why": words.why(cell.why),
             }
             for cell, name in named

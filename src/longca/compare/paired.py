@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -27,6 +28,7 @@ def ratio_of_rounds(rounds: Sequence[Round]) -> Ratio:
     return Ratio(value, value / reach, value * reach)
 
 
+@cache
 def student(freedom: int, confidence: float) -> float:
     """The number that the absolute value of Student's t stays below with this confidence: t is sqrt(freedom) times the tangent of an angle
     whose density is a power of its cosine."""

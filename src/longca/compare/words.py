@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from longca.compare.verdicts import FAR, Cell, Doubt, Remark, Verdict, is_too_noisy
 from longca.results.grouping import grouped
+from longca.results.problem import Problem
 from longca.results.ratio import ENOUGH_SAMPLES, Ratio
 from longca.results.reading import identity_fields
 from longca.results.record import Record
@@ -17,7 +18,8 @@ from longca.results.tables import Table
 from longca.text import format_dims, format_heads, format_size, part_of, plural
 
 if TYPE_CHECKING:
-    from longca.compare.baseline import Against
+    from pathlib import Path
+
     from longca.compare.history import History, Line
     from longca.compare.journals import Busy, Comparison, Difference
 
@@ -55,9 +57,19 @@ def describe(record: Record, kernel: str) -> list[str]:
     """The columns that name a cell."""
     params = f"({','.join(f'{name}={value}' for name, value in sorted(record.built.params.items()))})" if record.built.params else ""
     problem = record.problem
-    shape = f"{format_heads(asdict(problem))}x{format_dims(asdict(problem))} {problem.dtype}"
     name = f"{kernel} {record.method} on {problem.ranks}" if record.method else kernel
-    return [name, problem.mask + params, format_size(problem.seqlen), problem.pass_.value, shape]
+    return [name, problem.mask + params, format_size(problem.seqlen), problem.pass_.value, shape(problem)]
+
+
+def shape(problem: Problem) -> str:
+    return f"{format_heads(asdict(problem))}x{format_dims(asdict(problem))} {problem.dtype}"
+
+
+def ratio_columns(ratio: Ratio | None) -> dict[str, float | None]:
+    """The ratio and its interval; None where there is none, or too few samples for one."""
+    if ratio is None:
+        return dict.fromkeys(("ratio", "low", "high"))
+    return {"ratio": ratio.value, "low": None if ratio.few else ratio.low, "high": None if ratio.few else ratio.high}
 
 
 def change(ratio: Ratio | None) -> tuple[str, str]:
@@ -190,17 +202,18 @@ def _percent(ratio: float | None) -> str:
     return "" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
 
 
-def against(run: Against) -> str:
-    """What became of a run beside its baseline."""
-    why = f"{plural(run.faults, 'cell')} failed" if run.faults else "nothing was measured"
-    noisy = f" warning: {part_of(run.noisy, run.timed, 'time')} noisy, so verdicts there will be UNCLEAR." if run.noisy else ""
-    told = {
-        "UNFINISHED": f"{plural(run.left, 'cell')} of this run are left, so it is not yet compared.",
-        "NOT_COMPARABLE": f"{run.reason} --renew-baseline makes this run the baseline.",
-        "NOT_STORED": f"this run is not stored, because {why}; {'the old one is kept' if run.known else 'there is none yet'}.",
-        "STORED": f"there was none; this run is stored as the baseline ({run.folder}); --renew-baseline replaces it.{noisy}",
-        "RENEWED": f"replaced by this run ({run.folder}); --renew-baseline replaces it.{noisy}",
-    }
-    if run.fate.name not in told:
-        return f"against the baseline {run.name} ({run.folder}), with a threshold of {100 * run.threshold:g} %:"
-    return f"baseline {run.name}: {told[run.fate.name]}"
+def unfinished(left: int) -> str:
+    return f"{plural(left, 'cell')} of this run are left, so it is not yet compared."
+
+
+def not_stored(faults: int, known: bool) -> str:
+    why = f"{plural(faults, 'cell')} failed" if faults else "nothing was measured"
+    return f"this run is not stored, because {why}; {'the old one is kept' if known else 'there is none yet'}."
+
+
+def stored(folder: Path, known: bool, timed: Sequence[Record]) -> str:
+    """That a run is the baseline now, and whether it is a good one."""
+    how = f"replaced by this run ({folder})" if known else f"there was none; this run is stored as the baseline ({folder})"
+    noisy = sum(map(is_too_noisy, timed))
+    warning = f" warning: {part_of(noisy, len(timed), 'time')} noisy, so verdicts there will be UNCLEAR." if noisy else ""
+    return f"{how}; --renew-baseline replaces it.{warning}"

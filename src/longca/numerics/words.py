@@ -19,19 +19,15 @@ def parts(measured: Sequence[Measured]) -> list[Part]:
     shown: list[Part] = [*_answer(alone, split)]
     if alone:
         title = "errors against fp64 in epsilons of the tensor's dtype: median, and what 99.9 % of its elements stay below"
-        shown += ["", Table(title, ["kernel", "mask", "tokens", "dtype", *NAMES, "repeats"], [_kernel_row(row) for row in alone])]
+        shown += ["", Table(title, ["kernel", "mask", "tokens", "dtype", *NAMES, "repeats"], list(map(_table_row, alone)))]
     if split:
         title = "methods: the 99.9 % error over that of one call, and in brackets the elements whose bits differ from it"
-        shown += ["", Table(title, ["method", "ranks", "mask", "tokens", "dtype", *NAMES, "repeats"], [_method_row(row) for row in split])]
+        shown += ["", Table(title, ["method", "ranks", "mask", "tokens", "dtype", *NAMES, "repeats"], list(map(_table_row, split)))]
     return [*shown, *_refusals(measured)]
 
 
-def as_rows(measured: Iterable[Measured]) -> list[dict[str, object]]:
-    """One dictionary per row, with the same keys in each."""
-    return [_flat(row) for row in measured]
-
-
-def _flat(row: Measured) -> dict[str, object]:
+def as_row(row: Measured) -> dict[str, object]:
+    """A dictionary, with the same keys for every row."""
     flat: dict[str, object] = {
         "kernel": row.kernel, "method": row.method, "ranks": row.ranks, "mask": row.mask, "seqlen": row.seqlen,
         "dtype": row.dtype, "seed": row.seed, "repeats": row.repeats if row.errors else None, "refused": row.refused,
@@ -91,17 +87,17 @@ def _ratio(row: Measured, name: str) -> float:
     return row.errors[name].far / row.alone[name].far if row.alone[name].far else 1.0 if not row.errors[name].far else float("inf")
 
 
-def _kernel_row(row: Measured) -> list[str]:
-    assert row.errors is not None
-    cells = [f"{row.errors[name].median:.2g} / {row.errors[name].far:.2g}" if name in row.errors else "-" for name in NAMES]
-    return [row.kernel, row.mask, format_size(row.seqlen), row.dtype, *cells, "yes" if row.repeats else "no"]
+def _table_row(row: Measured) -> list[str]:
+    place = [row.method, str(row.ranks)] if row.method else [row.kernel]
+    cells = [_cell(row, name) if row.errors and name in row.errors else "-" for name in NAMES]
+    return [*place, row.mask, format_size(row.seqlen), row.dtype, *cells, "yes" if row.repeats else "no"]
 
 
-def _method_row(row: Measured) -> list[str]:
+def _cell(row: Measured, name: str) -> str:
     assert row.errors is not None
-    changed = row.changed or {}
-    cells = [f"{_ratio(row, name):.2f} ({changed[name]:.0%})" if name in row.errors and name in changed else "-" for name in NAMES]
-    return [row.method, str(row.ranks), row.mask, format_size(row.seqlen), row.dtype, *cells, "yes" if row.repeats else "no"]
+    if not row.method:
+        return f"{row.errors[name].median:.2g} / {row.errors[name].far:.2g}"
+    return f"{_ratio(row, name):.2f} ({row.changed[name]:.0%})" if row.changed and name in row.changed else "-"
 
 
 def _refusals(measured: Iterable[Measured]) -> list[str]:

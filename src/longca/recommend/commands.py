@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 from longca.masks.by_name import plugins_of
 from longca.recommend.question import Question
 from longca.results.problem import Pass
+from longca.results.reproduce import drawing_options
 from longca.text import format_size, shape_options
 
 FOLDER = "out/recommend"
@@ -25,7 +26,7 @@ def run_command(question: Question) -> str:
     words = ["--kernels", "all", *split, *(["--workload", "steps.jsonl"] if question.own_documents else drawn), *_shared(question)]
     words += ["--passes", ",".join(problem.pass_.parts)]
     words += [] if question.own_documents or problem.documents else ["--seeds", "3"]
-    words += _option("device", device if device in KINDS else "")
+    words += ["--device", device] if device in KINDS else []
     return shlex.join(["longca", "run", *words, *_plugins(question), "--out", FOLDER])
 
 
@@ -44,16 +45,9 @@ def simulate_command(question: Question) -> str:
 def _shared(question: Question) -> list[str]:
     """The flags that these verbs share."""
     problem = question.problem
-    words = shape_options(asdict(problem))
-    words += [word for name, value in problem.params for word in ("--set", f"{name}={value}")]
-    words += _option("source", problem.source if problem.source != "random" else "")
-    words += _option("lengths", LENGTHS if problem.documents else "")
-    words += [*_option("distribution", problem.distribution), *_option("packing", problem.packing)]
+    words = [*shape_options(asdict(problem)), *drawing_options(problem)]
+    words += ["--lengths", LENGTHS] if problem.documents else []
     return [*words, "--deterministic"] if problem.deterministic else words
-
-
-def _option(name: str, value: object) -> list[str]:
-    return [f"--{name}", str(value)] if value else []
 
 
 def _plugins(question: Question) -> list[str]:

@@ -30,7 +30,6 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "params": lambda given: tuple(given.items()),
     "documents": tuple,
 }
-# fields that are names, with an example
 
 
 @dataclass(frozen=True)

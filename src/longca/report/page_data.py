@@ -21,7 +21,7 @@ from longca.results.problem import Pass
 from longca.results.ratio import CONFIDENCE, REPEATS
 from longca.results.reading import Results
 from longca.results.record import NEVER_RAN, Environment
-from longca.results.reproduce import commands
+from longca.results.reproduce import command
 from longca.results.statuses import WORDS
 from longca.results.summary import counts
 from longca.text import format_extras, format_heads
@@ -83,7 +83,7 @@ def _names(results: Results, rows: Sequence[Row]) -> list[tuple[str, list[Any]]]
         ("panel", [row.panel for row in rows]),
         ("same", [row.same for row in rows]),
         ("heads", [heads[row.contest.setting] for row in rows]),
-        ("command", commands([row.record for row in rows], results)),
+        ("command", [command(row.record, results.environment(row.record), results.masks) for row in rows]),
     ]
 
 

@@ -39,7 +39,7 @@ def columns(results: Results) -> dict[str, Column]:
 
 def as_rows(results: Results) -> list[dict[str, Any]]:
     """One row per cell with every field of its record; docs/results.md explains them."""
-    return [_row(record, results.environment(record)) | _roofline(record, results) | _of_ranks(record) for record in results.records]
+    return [_row(record, results.environment(record)) | _later_columns(record, results) for record in results.records]
 
 
 def _row(record: Record, environment: Environment) -> dict[str, Any]:
@@ -70,26 +70,19 @@ def _row(record: Record, environment: Environment) -> dict[str, Any]:
         row[f"check_{tensor}_error"] = None if error is None else error.error
         row[f"check_{tensor}_allowed"] = None if error is None else error.allowed
     row |= {"device": environment.device, "torch": environment.packages.get("torch"), "commit": environment.commit}
-    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+    return {name: printable(str(value)) if isinstance(value, str) else value for name, value in row.items()}
 
 
-def _text(value: str) -> str:
-    return str(value) if value.isprintable() else printable(value)
-
-
-def _roofline(record: Record, results: Results) -> dict[str, Any]:
+def _later_columns(record: Record, results: Results) -> dict[str, Any]:
     """The bytes that the pass moves at least, per second in GB, the least time of the device at the clock of the record, what takes it, and
-    the work on all pairs of the touched tiles; None over several ranks."""
+    the work on all pairs of the touched tiles; None over several ranks. Then how ranks shared GPUs, what they called and took, and for how
+    much of the time they computed."""
     limit = of_record(record, results)
-    row = {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
+    row: dict[str, Any] = {"bytes": limit and limit.bytes, "gb_s": bandwidth_of(record), "limit_ms": limit and limit.limit_ms}
     counted = limit is not None and not record.problem.is_pattern  # the journal has no tiles of block patterns
-    return row | {"bound": (limit and limit.bound) or None, "tile_flops": round(limit.tile_flops) if limit and counted else None}
-
-
-def _of_ranks(record: Record) -> dict[str, Any]:
-    """How ranks shared GPUs, what they called and took, and for how much of the time they computed."""
+    row |= {"bound": (limit and limit.bound) or None, "tile_flops": round(limit.tile_flops) if limit and counted else None}
     sharing = record.problem.sharing
-    row = {"sharing": None if sharing is None else str(sharing), "ranks_per_gpu": None if sharing is None else sharing.ranks}
+    row |= {"sharing": None if sharing is None else str(sharing), "ranks_per_gpu": None if sharing is None else sharing.ranks}
     return row | _of(record.over_ranks, "nccl", "compute_share") | _of(record.memory, "outside_gib") | _of(record, "select_ms")
 
 

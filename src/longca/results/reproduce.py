@@ -6,7 +6,7 @@ It sets the same clock and as many threads, so that `longca compare` accepts the
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -18,7 +18,6 @@ from longca.kernels import registry
 from longca.kernels.base import Case, Yes
 from longca.masks.by_name import words_in
 from longca.results.problem import Pass, Problem
-from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Masks, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
@@ -49,11 +48,6 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
     words += [*shape_options(asdict(problem)), "--passes", _passes(record)]
     words += ["--deterministic"] * problem.deterministic + ["--cudagraph"] * problem.cudagraph
     return before + shlex.join([*words, *_conditions(record, environment)])
-
-
-def commands(records: Iterable[Record], results: Results) -> list[str]:
-    """The command of each record."""
-    return [command(record, results.environment(record), results.masks) for record in records]
 
 
 def documents_of(record: Record, masks: Masks) -> list[int] | None:
@@ -95,11 +89,15 @@ def _all_options(method: str, ranks: int, options: str) -> str:
 
 def _mask_options(problem: Problem, seeds: Sequence[int]) -> list[str]:
     chosen = ["--seed", str(seeds[0])] if len(seeds) == 1 else ["--seeds", ",".join(map(str, seeds))]
-    words = ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen), *chosen]
-    words += [word for name, value in problem.params for word in ("--set", f"{name}={value}")]
-    words += ["--distribution", problem.distribution] if problem.distribution else []
-    words += ["--packing", problem.packing] if problem.packing else []
-    return words + (["--source", problem.source] if problem.source != "random" else [])
+    return ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen), *chosen, *drawing_options(problem)]
+
+
+def drawing_options(problem: Problem) -> list[str]:
+    """The options that say with which parameters a mask is made and how it is drawn, as all verbs have them."""
+    words = [word for name, value in problem.params for word in ("--set", f"{name}={value}")]
+    source = None if problem.source == "random" else problem.source
+    given = {"source": source, "distribution": problem.distribution, "packing": problem.packing}
+    return words + [word for name, value in given.items() if value for word in (f"--{name}", value)]
 
 
 def _passes(record: Record) -> str:

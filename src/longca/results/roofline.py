@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from longca.kernels.base import Case
 from longca.masks import AnyMask, Mask
-from longca.results.metrics import bandwidth, flops, flops_of, peak, traffic
+from longca.results.metrics import bandwidth, flops, peak, traffic
 from longca.results.problem import Pass
 from longca.results.reading import Results
 from longca.results.record import Record
-from longca.results.tile_work import TILE_KEYS, covered, stored_share, tile_rows
+from longca.results.tile_work import TILE_KEYS, covered, parts_of, tile_rows
 
 
 class Tiles(NamedTuple):
@@ -63,18 +63,11 @@ def touched_share(mask: AnyMask, rows: int, keys: int) -> float:
 def of_record(record: Record, results: Results) -> Roofline | None:
     """The roofline of a record of one device at its SM clock (without one, at that of the datasheet), with the tiles of most kernels; None
     over several ranks, or where the journal lacks the mask. That of a forward and a backward together is the sum of both."""
-    problem, built, device = record.problem, record.built, results.environment(record).name
-    mhz = record.timed.mhz if record.timed else None
-    entry = results.masks.get((built.digest, problem.mask))
+    entry = results.masks.get((record.built.digest, record.problem.mask))
     if record.split is not None or entry is None:
         return None
-    sizes, case = (problem.head_dim, problem.head_dim_v), _case(record)
-    pairs = record.flops // flops_of(1, *sizes, problem.pass_)
-    parts = []
-    for part in problem.pass_.parts:
-        share = stored_share(entry, tile_rows(part, problem.heads_q, problem.heads_kv)) or 1.0
-        parts.append(_roofline(flops_of(pairs, *sizes, part), share, case, part, device, mhz))
-    return _joined(parts)
+    case, device, mhz = _case(record), results.environment(record).name, record.timed.mhz if record.timed else None
+    return _joined([_roofline(work, share, case, part, device, mhz) for part, work, share in parts_of(record, entry)])
 
 
 def bandwidth_of(record: Record) -> float | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import fields
-
 from longca.results.problem import Problem
 from longca.results.record import BuiltMask, Energy, Memory, RankFigures, Times
 
@@ -54,5 +52,5 @@ def _object(old: Fields, name: str) -> Fields:
 
 def _part(kind: type[Any], old: Fields) -> Fields:
     """The fields of one struct, as far as the record has them."""
-    names = {field.encode_name: RENAMED.get(kind, {}).get(field.name, field.encode_name) for field in fields(kind)}
-    return {name: old[former] for name, former in names.items() if old.get(former) is not None}
+    former = RENAMED.get(kind, {})
+    return {name: old[before] for name in kind.__struct_encode_fields__ if old.get(before := former.get(name, name)) is not None}

@@ -49,7 +49,7 @@ class Shown(ABC):
         return "\n".join(part if isinstance(part, str) else _plain(part) for part in self.parts()).strip("\n")
 
     def _repr_html_(self) -> str:
-        return "\n".join(_text_html(part) if isinstance(part, str) else _table_html(part) for part in self.parts() if part)
+        return "\n".join(f"<div>{escape(part)}</div>" if isinstance(part, str) else _table_html(part) for part in self.parts() if part)
 
 
 def comment(parts: Sequence[Part]) -> str:
@@ -70,10 +70,6 @@ def comment(parts: Sequence[Part]) -> str:
 def _plain(table: Table) -> str:
     text = plain_table(table.columns, table.rows)
     return f"{table.title}\n{text}" if table.title else text
-
-
-def _text_html(text: str) -> str:
-    return f"<div>{escape(text)}</div>"
 
 
 def _table_html(table: Table) -> str:

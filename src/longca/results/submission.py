@@ -127,7 +127,7 @@ class Cleaner:
 
     def _parts(self, value: msgspec.Struct) -> dict[str, Any]:
         """The fields of a struct and of those nested in it, cleaned; their names stay."""
-        parts = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+        parts = {name: getattr(value, field) for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)}
         return {
             name: self._parts(part) if isinstance(part, msgspec.Struct) else self._clean(msgspec.to_builtins(part), name)
             for name, part in parts.items()

@@ -38,12 +38,8 @@ class Speeds(NamedTuple):
 
 def speeds(groups: Groups) -> list[Speeds]:
     """One for each setting and pass in which something is supported."""
-    found = [_speeds(contest, own.measured) for contest, own in groups.by(_of_any_ranks).items()]
-    return [one for one in found if one.places]
-
-
-def _of_any_ranks(contest: Contest) -> Contest:
-    return contest._replace(mask_name="", seqlen=0, ranks=1)
+    alike = groups.by(lambda contest: contest._replace(mask_name="", seqlen=0, ranks=1))
+    return [found for contest, own in alike.items() if (found := _speeds(contest, own.measured)).places]
 
 
 def _speeds(contest: Contest, groups: Sequence[Group]) -> Speeds:

@@ -53,6 +53,18 @@ def stored_share(entry: MaskEntry, rows: int) -> float | None:
     return _SHARES[place]
 
 
+def parts_of(record: Record, entry: MaskEntry | None) -> list[tuple[Pass, int, float]]:
+    """The parts of a record's pass, their work on visible pairs, and the share of the touched tiles that this is: 1 where the tiles are not
+    known."""
+    problem = record.problem
+    sizes = problem.head_dim, problem.head_dim_v
+    visible, parts = record.flops // flops_of(1, *sizes, problem.pass_), []
+    for part in problem.pass_.parts:
+        share = stored_share(entry, tile_rows(part, problem.heads_q, problem.heads_kv)) if entry else None
+        parts.append((part, flops_of(visible, *sizes, part), share or 1.0))
+    return parts
+
+
 class TileWork:
     """Work of records, and of masks that were not measured.
 
@@ -65,13 +77,8 @@ class TileWork:
 
     def of_record(self, record: Record) -> float:
         """The work of a record whose status is ok."""
-        problem, work = record.problem, 0.0
-        visible = record.flops / flops_of(1, problem.head_dim, problem.head_dim_v, problem.pass_)
-        for part in problem.pass_.parts:
-            rows = tile_rows(part, problem.heads_q, problem.heads_kv)
-            share = stored_share(self._masks[record.built.digest], rows) if self._by_tiles else None
-            work += flops_of(1, problem.head_dim, problem.head_dim_v, part) * visible / (share or 1.0)
-        return work
+        entry = self._masks[record.built.digest] if self._by_tiles else None
+        return sum(work / share for _, work, share in parts_of(record, entry))
 
     def of_mask(self, mask: AnyMask, case: Case, pass_: Pass) -> float:
         """The work of a mask; the blocks of a pattern are whole tiles."""

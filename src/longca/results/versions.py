@@ -17,14 +17,12 @@ def is_older(record: Record) -> bool:
     A kernel or method that is not known here, such as that of a plugin that is not loaded, is never older; nor is a simulated record, or
     one of a kernel that cannot tell its version here.
     """
-    if record.simulated or (record.method and not _is_known_method(record.method)):
+    here = {"code": _kernel_code(record.label)}
+    if record.method:
+        here["method_code"] = _method_code(record.method)
+    if record.simulated or None in here.values():
         return False
-    versions, code = record.versions, _kernel_code(record.label)
-    if code is None:
-        return False
-    if versions is None or versions.get("code") != code:
-        return True
-    return record.method is not None and versions.get("method_code") != _method_code(record.method)
+    return any((record.versions or {}).get(name) != code for name, code in here.items())
 
 
 @cache
@@ -36,14 +34,8 @@ def _kernel_code(label: str) -> str | None:
 
 
 @cache
-def _is_known_method(name: str) -> bool:
+def _method_code(name: str) -> str | None:
+    """The version of a method's code; None where the method is not known here."""
     from longca.parallel import registry as methods
 
-    return name in methods.names()
-
-
-@cache
-def _method_code(name: str) -> str:
-    from longca.parallel import registry as methods
-
-    return methods.code_version(name)
+    return methods.code_version(name) if name in methods.names() else None
