@@ -20,8 +20,9 @@ from longca.masks import BlockMask
 from longca.parallel import block_balance, ranges, registry, sharding
 from longca.parallel.comm.trace import TraceComm
 from longca.parallel.method import Plan
+from longca.parallel.recording import record
 from longca.results import metrics
-from parallel.running import case_of, plan_of, run_local, trace, verdict_of
+from parallel.running import case_of, plan_of, run_local, sent_both_ways, verdict_of
 
 METHODS = ("ulysses", "ring_allgather", "block_cast")
 OTHERS = [name for name in registry.names() if registry.get(name).no_blocks]
@@ -150,22 +151,13 @@ def test_zigzag_deals_out_whole_blocks_evenly(blocks: int, size: int, short: int
     assert max(dealt) - min(dealt) <= 1
 
 
-def elements_sent(plan: Plan) -> list[tuple[int, int]]:
-    """By each rank, forward and backward, in fp32."""
-    found = []
-    for rank in range(plan.ranks):
-        comm, turn = trace(plan, rank)
-        found.append(tuple(sum(e.bytes for e in part if e.kind == "post") // 4 for part in (comm.events[:turn], comm.events[turn:])))
-    return found
-
-
 @pytest.mark.parametrize(("ranks", "heads"), [(2, (8, 4)), (4, (8, 2)), (8, (8, 2))])
 def test_as_much_is_sent_as_without_a_pattern(ranks: int, heads: tuple[int, int]) -> None:
     seqlen, size = 480, 8
     plans = [plan_of(method, pattern(heads[1], seqlen, 30), case_of(seqlen, heads), ranks) for method in ("ulysses", "ring_allgather")]
     split = (ranks - 1) * seqlen * size * (2 * heads[0] + 2 * max(heads[1], ranks)) // ranks**2
     keys = (ranks - 1) * seqlen * 2 * heads[1] * size // ranks
-    assert [elements_sent(plan) for plan in plans] == [[(split, split)] * ranks, [(keys, 2 * keys)] * ranks]
+    assert [sent_both_ways(plan, 4) for plan in plans] == [[(split, split)] * ranks, [(keys, 2 * keys)] * ranks]
 
 
 def wanted(plan: Plan, ranks: Sequence[int]) -> int:
@@ -182,10 +174,10 @@ def moved(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Keys, of one head each, from rank to rank: forward and backward."""
     found = np.zeros((2, plan.ranks, plan.ranks), np.int64)
     for rank in range(plan.ranks):
-        comm, turn = trace(plan, rank)
-        for number, event in enumerate(comm.events):
-            for to, size in event.sends:
-                found[int(number >= turn), rank, to] += size
+        program = record(plan, rank)
+        for turn, events in enumerate((program.forward, program.backward)):
+            for to, size in (message for event in events for message in event.sends):
+                found[turn, rank, to] += size
     return tuple(found // (4 * (plan.case.head_dim + plan.case.head_dim_v)))
 
 

@@ -27,7 +27,7 @@ GRIDS = {
 
 def check(method: str, mask: Mask, heads: tuple[int, int], ranks: int, grid: str = "", kernel: str = "torch:chunked") -> None:
     case = case_of(mask.seqlen_q, heads)
-    plan = plan_if_taken(method, mask, case, ranks, grid, kernel)
+    plan = plan_if_taken(method, mask, case, ranks, grid, kernel=kernel)
     if plan is not None:
         assert_right(run_local(plan), reference(mask, case))
 
