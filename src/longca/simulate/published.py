@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -127,17 +127,8 @@ def packs(seqlen: int) -> list[list[int]]:
     return drawn
 
 
-def recordings(
-    figures: Published, names: Sequence[str] = (*DENSE, *DOCUMENTS), gpus: Sequence[int] = (), number: int = PACKS
-) -> Iterator[tuple[str, str, Programs]]:
-    """(method, mask, programs) of what was published, of documents once for each of the first `number` packs."""
-    for name, ranks in product(names, gpus or figures.gpus):
-        for pack in packs(ranks * figures.tokens_per_gpu)[:number] if name in DOCUMENTS else [None]:
-            for method, programs in _methods(figures, name, ranks, pack):
-                yield method, name, programs
-
-
-def _methods(figures: Published, name: str, gpus: int, pack: list[int] | None) -> Iterator[tuple[str, Programs]]:
+def programs_of(figures: Published, name: str, gpus: int, pack: list[int] | None = None) -> Iterator[tuple[str, Programs]]:
+    """Each published method with its programs under a mask, with the documents of a pack."""
     tokens = gpus * figures.tokens_per_gpu
     settings: dict[str, Any] = {} if pack is None else {"documents": pack}
     mask, case = masks.build(name, tokens, **settings), Case(tokens, tokens, *SHAPE, "bf16", "cuda")
@@ -146,7 +137,7 @@ def _methods(figures: Published, name: str, gpus: int, pack: list[int] | None) -
         yield method.name, Programs.of(registry.plan(method.name, mask, case, gpus, kernel=KERNEL, options=options))
 
 
-def speeds_of(cluster: Cluster, name: str, programs: Sequence[tuple[str, Programs]]) -> dict[Figure, float]:
+def speeds_of(cluster: Cluster, name: str, programs: Iterable[tuple[str, Programs]]) -> dict[Figure, float]:
     """The predicted TFLOP/s per GPU of a mask's recordings."""
     return {
         Figure(method, name, pass_, recorded.plan.ranks): predict(recorded, cluster, pass_).tflops
@@ -166,7 +157,7 @@ def compare(
         for pack in (packs(gpus * figures.tokens_per_gpu)[:number] if mask in DOCUMENTS else [None])
     ]
     speeds: dict[Figure, list[float]] = {figure: [] for figure in figures.speeds}
-    found = map_forked(lambda part: speeds_of(cluster, part[0], list(_methods(figures, *part))), parts)
+    found = map_forked(lambda part: speeds_of(cluster, part[0], programs_of(figures, *part)), parts)
     for done, several in enumerate(found, 1):
         watch(done, len(parts))
         for figure, speed in several.items():

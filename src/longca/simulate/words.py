@@ -11,10 +11,10 @@ from longca.results.problem import Problem
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure
 from longca.simulate.against import Pair, measured_names
-from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import DENSE, DOCUMENTS, Cluster
 from longca.simulate.contest import AS_LONG, Contest, Entry
 from longca.simulate.errors import ledger_of, spread_of, usual
+from longca.simulate.fit import Fit
 from longca.simulate.published import Point, Published
 from longca.simulate.request import Request
 from longca.simulate.sensitivity import Sensitivity
