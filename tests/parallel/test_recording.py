@@ -151,19 +151,6 @@ def test_an_attention_call_knows_its_mask() -> None:
     assert np.sum([call.area for call in calls]) == mask_of("causal_document").pair_areas([plan.rows(1)], [[(0, 197)]])[0, 0]
 
 
-def test_a_kernel_states_the_sums_of_its_backward() -> None:
-    """fp32 sums of dq with two numbers per row and head, of dk and dv only where query heads share a KV head."""
-    case = case_of(100, (4, 2), "bf16", 8, 16)
-    assert kernels.get("fa4").workspace(case) == 4 * 100 * (4 * (8 + 2) + 2 * (8 + 16))
-    assert kernels.get("fa4").workspace(case_of(100, (4, 4), "bf16", 8, 16)) == 4 * 100 * 4 * (8 + 2)
-    assert kernels.get("torch:chunked").workspace(case) == 0
-    with_sums, without = (
-        record(plan_of("ulysses", mask_of("causal"), case_of(197, (4, 2), "bf16"), 2, kernel=name), 0).peak
-        for name in ("fa4", "torch:chunked")
-    )
-    assert with_sums > without
-
-
 def comparable(program: RankProgram) -> list[Any]:
     """Everything about a program, whatever the order of the messages of one post."""
     posts = [
