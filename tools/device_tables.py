@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from measured_tables import ROOT
+from measured_tables import json_rows
 
 from longca.results.tables import markdown_table
 
@@ -13,14 +12,10 @@ STALLS = {"long_scoreboard": "memory", "barrier": "barriers", "wait": "fixed lat
 Row = dict[str, Any]
 
 
-def _rows(name: str) -> list[Row]:
-    return [json.loads(line) for line in (ROOT / "results/h200" / name).read_text().splitlines()]
-
-
 def counters() -> str:
     """The longest GPU kernel of each call, and what the others of the call take."""
     titles = ["mask", "pass", "kernel", "of the limit", "ms", "tensor cores", "DRAM", *STALLS.values(), "SMs busy", "other GPU kernels"]
-    return markdown_table(titles, [_counted(row) for row in _rows("counters.jsonl")])
+    return markdown_table(titles, [_counted(row) for row in json_rows("h200/counters.jsonl")])
 
 
 def _counted(row: Row) -> list[str]:
@@ -36,7 +31,7 @@ def _counted(row: Row) -> list[str]:
 def new_mask() -> str:
     """Milliseconds by method: in a data loader, a step ahead, and before the first kernel."""
     columns = {"plan_ms": "planned by a data loader", "prepare_ms": "prepared a step ahead", "first_kernel_ms": "until the first kernel"}
-    rows = [row for row in _rows("new_mask.jsonl") if "refused" not in row]
+    rows = [row for row in json_rows("h200/new_mask.jsonl") if "refused" not in row]
     return markdown_table(["ms", *columns.values()], [[row["method"], *(f"{row[name]:.1f}" for name in columns)] for row in rows])
 
 

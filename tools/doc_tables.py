@@ -11,7 +11,6 @@ marks.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 from device_tables import TABLES as DEVICE
 from journal_tables import TABLES as JOURNALS
 from measured_tables import TABLES as MEASURED
-from measured_tables import at_least, figure, joined, marked
+from measured_tables import at_least, figure, joined, json_rows, marked
 from numerics_tables import TABLES as NUMERICS
 from ranks_tables import TABLES as RANKS
 from shape_tables import TABLES as SHAPES
@@ -132,7 +131,7 @@ def _least_over(others: Iterable[str], pass_: Pass | None = None, shortest: int 
 
 def best() -> str:
     """How the kernel `best` compares with all others, in turns; rows without `by_records` are of an earlier rule."""
-    rows = [json.loads(line) for line in (ROOT / "results/h200/best_of_all.jsonl").read_text().splitlines()]
+    rows = json_rows("h200/best_of_all.jsonl")
     now = [row for row in rows if "by_records" in row]
     alone = [row["fastest_ms"] / row["all_ms"].get(row["by_records"], math.inf) for row in now]
     earlier = sorted(row["ratio"] for row in rows if "by_records" not in row)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from measured_tables import ROOT
+from measured_tables import json_rows
 
 from longca.results.tables import markdown_table
 
@@ -19,7 +18,7 @@ Row = dict[str, Any]
 
 @cache
 def rows() -> list[Row]:
-    return [json.loads(line) for line in (ROOT / "results/cpu/numerics.jsonl").read_text().splitlines()]
+    return json_rows("cpu/numerics.jsonl")
 
 
 def _largest(found: list[Row], name: str) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from measured_tables import ROOT
+from measured_tables import json_rows
 
 from longca.results.tables import markdown_table
 
@@ -16,7 +15,7 @@ SHOWN = ("msa, 16 blocks", "nsa .05", "random .2")  # the others in the file are
 
 def saved() -> str:
     """A row per pattern and number of GPUs: MiB that a GPU sends forward (mean), and milliseconds, of each method."""
-    rows = [json.loads(line) for line in (ROOT / "results/simulated/sparse_cp.jsonl").read_text().splitlines()]
+    rows = json_rows("simulated/sparse_cp.jsonl")
     known = {(row["pattern"], row["gpus"], row["method"], row["pass"]): row for row in rows}
 
     def cells(pattern: str, gpus: int) -> list[str]:

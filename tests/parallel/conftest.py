@@ -17,12 +17,6 @@ def pool() -> Iterator[Pool]:
 
 
 @pytest.fixture(scope="session")
-def pair() -> Iterator[Pool]:
-    with Pool(2) as ranks:
-        yield ranks
-
-
-@pytest.fixture(scope="session")
 def nccl_pool() -> Iterator[Pool]:
     """NCCL ranks that share the first GPU."""
     try:

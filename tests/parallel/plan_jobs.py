@@ -39,15 +39,15 @@ def _worst(pairs: list[tuple[Any, Any]]) -> float:
     return max(float((one - other).abs().max()) for one, other in pairs)
 
 
-def attention(comm: TorchComm, batch: int = 0, sinks: bool = False, lse: bool = True, **settings: Any) -> dict[str, Any]:
-    """The largest error of out, lse, dq, dk, dv (and dsinks), and the tokens of this rank."""
+def attention(comm: Any, batch: int = 0, sinks: bool = False, lse: bool = True, mesh: Any = None, **settings: Any) -> dict[str, Any]:
+    """The largest error of out, lse, dq, dk, dv (and dsinks), and the tokens of this rank; over the ranks of a mesh, or over all."""
     mask, whole = _mask(), [x.detach().to(comm.device).requires_grad_() for x in _inputs(batch)]
     logits = torch.linspace(-1, 3, 4, dtype=torch.float64, device=comm.device).requires_grad_() if sinks else None
     options: dict[str, Any] = {"sinks": logits, "softcap": 2.0 if sinks else 0.0}
     wanted, wanted_lse = longca.attention(*whole, mask, kernel="torch:chunked", return_lse=True, **options)
     leaves = [*whole, *([] if logits is None else [logits])]
     right = torch.autograd.grad(wanted.sin().sum(), leaves)
-    with parallel.Group() as cp:
+    with parallel.Group(mesh) as cp:
         plan = cp.plan(mask, heads=(4, 2), head_dim=8, **settings)
         mine = [plan.shard(x).detach().requires_grad_() for x in whole]
         out, own_lse = plan.attention(*mine, return_lse=True, **options) if lse else (plan.attention(*mine, **options), None)
@@ -260,18 +260,6 @@ def rounded_gather_gradient(comm: TorchComm) -> bool:
         weights = [torch.randn(LENGTH, 16, generator=torch.Generator().manual_seed(rank)).bfloat16() for rank in range(cp.size)]
         (plan.gather(x) * weights[cp.rank]).sum().backward()
         return torch.equal(x.grad, torch.stack(weights).float().sum(0)[plan.rows].bfloat16())
-
-
-def compiled_peer(comm: TorchComm) -> str:
-    """What a compiled call of another project's method is told."""
-    with parallel.Group() as cp:
-        plan = cp.plan(_mask(documents=False), heads=(4, 2), head_dim=8, method="torch_cp", kernel="torch:chunked")
-        mine = [plan.shard(x).detach().requires_grad_() for x in _inputs(dtype=torch.float32)]
-        try:
-            torch.compile(plan.attention, fullgraph=True, backend="aot_eager")(*mine).sum().backward()
-        except LongcaError as error:
-            return str(error)
-        return ""
 
 
 def prepared_beside(comm: TorchComm) -> bool:

@@ -44,30 +44,24 @@ def assert_right(plan: Plan) -> None:
     assert verdict.ok, verdict.reason
 
 
+VARIABLE = masks.variable_block(SEQLEN, seed=2, avg=20, least=7, heads=4)
+SHAPES = [  # a mask, heads, ranks
+    # with 8:2 heads on 4 and 8 ranks a KV head and its pattern are shared by several ranks
+    *((pattern(heads[1]), heads, ranks) for heads in ((8, 4), (8, 2)) for ranks in (1, 2, 3, 4, 8)),
+    (pattern(3), (9, 3), 2),  # KV heads that the ranks do not divide
+    (pattern(1), (8, 4), 4),  # one pattern for all heads
+    (pattern(2, 41), (8, 2), 8),  # fewer blocks than ranks
+    (pattern(4, 256, 64), (8, 4), 4),
+    (VARIABLE, (8, 4), 3),
+    (VARIABLE, (8, 4), 4),
+]
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("heads", [(8, 4), (8, 2)])
-def test_one_pattern_per_kv_head(heads: tuple[int, int], ranks: int, method: str) -> None:
-    """With 8:2 heads on 4 and 8 ranks a KV head and its pattern are shared by several ranks."""
-    mask = pattern(heads[1])
+@pytest.mark.parametrize(("mask", "heads", "ranks"), SHAPES, ids=lambda value: "" if isinstance(value, BlockMask) else str(value))
+def test_one_pattern_per_kv_head(mask: BlockMask, heads: tuple[int, int], ranks: int, method: str) -> None:
     assert all((mask.kept[0] != mask.kept[head]).any() for head in range(1, mask.heads))
-    assert_right(plan_of(method, mask, case_of(SEQLEN, heads), ranks))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_other_heads_blocks_and_lengths(method: str) -> None:
-    assert_right(plan_of(method, pattern(3), case_of(SEQLEN, (9, 3)), 2))  # KV heads that the ranks do not divide
-    assert_right(plan_of(method, pattern(1), case_of(SEQLEN, (8, 4)), 4))  # one pattern for all heads
-    assert_right(plan_of(method, pattern(2, 41), case_of(41, (8, 2)), 8))  # fewer blocks than ranks
-    assert_right(plan_of(method, pattern(4, 256, 64), case_of(256, (8, 4)), 4))
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("ranks", [3, 4])
-def test_variable_blocks(method: str, ranks: int) -> None:
-    mask = masks.variable_block(SEQLEN, seed=2, avg=20, least=7, heads=4)
-    assert len(set(np.diff(mask.row_edges))) > 2
-    assert_right(plan_of(method, mask, case_of(SEQLEN, (8, 4)), ranks))
+    assert_right(plan_of(method, mask, case_of(mask.seqlen_q, heads), ranks))
 
 
 SPLITS = (((8, 4), 4), ((8, 2), 8), ((9, 3), 3))

@@ -135,19 +135,15 @@ def test_ranks_may_be_initialised_anew(alone: Path) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_plan_calls_no_communicator_of_a_closed_group() -> None:
-    mask, q, settings = masks.causal(16), torch.randn(16, 4, 8), dict(heads=(4, 4), head_dim=8)
-    with parallel.Group(cache_bytes=1) as first, parallel.Group() as second:
-        dropped = first.plan(mask, method="ring_p2p", **settings)  # type: ignore[arg-type]
-        kept = first.plan(mask, method="mesh", **settings)  # type: ignore[arg-type]
-        for plan in (dropped, kept):
-            before = plan.attention(*(plan.shard(x) for x in (q, q.clone(), q.clone())))
-        moved = second.use(kept)
+    q, mask = torch.randn(16, 4, 8), masks.causal(16)
+    with parallel.Group() as first, parallel.Group() as second:
+        plan = first.plan(mask, heads=(4, 4), head_dim=8)
+        before = plan.attention(*(plan.shard(x) for x in (q, q.clone(), q.clone())))
+        moved = second.use(plan)
         first.close()
-        for plan in (dropped, kept):
-            with pytest.raises(BadInput, match="its group is closed"):
-                plan.attention(q, q, q)
+        with pytest.raises(BadInput, match="its group is closed"):
+            plan.attention(q, q, q)
         assert torch.equal(moved.attention(q, q, q), before)
-        assert [program.kernel.comm for program in moved._programs.values()] == [second.comm]  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("alone")
@@ -252,9 +248,9 @@ def test_wrong_use_is_told_on_every_rank_and_nothing_hangs(pool: Pool) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_waits_for_a_call_that_no_other_makes_says_so() -> None:
-    with Pool(2) as ranks, pytest.raises(RankFailed, match=r"has waited 1 s for all ranks to call this attention .*: the mask is 'mask'"):
-        ranks.run("parallel.plan_jobs:only_one_is_new", {"patience": 1}, 15)
+def test_a_rank_that_waits_for_a_call_that_no_other_makes_says_so(pool: Pool) -> None:
+    with pytest.raises(RankFailed, match=r"has waited 1 s for all ranks to call this attention .*: the mask is 'mask'"):
+        pool.run("parallel.plan_jobs:only_one_is_new", {"patience": 1}, 15)
 
 
 def test_a_plan_and_its_batch_may_come_from_another_process(pool: Pool) -> None:
@@ -283,12 +279,6 @@ def test_the_gradient_of_gathered_tokens_is_the_sum_over_ranks(ranks: Pool, comp
 
 def test_a_gradient_of_gathered_tokens_is_rounded_once(pool: Pool) -> None:
     assert all(pool.run("parallel.plan_jobs:rounded_gather_gradient", {}, 60))
-
-
-@pytest.mark.slow
-def test_a_compiled_call_of_another_projects_method_is_refused(pair: Pool) -> None:
-    for answer in pair.run("parallel.plan_jobs:compiled_peer", {}, 100):
-        assert answer == "torch.compile cannot use the backward of torch_cp, another project's method; compile around it."
 
 
 def test_ranks_agree_about_nodes(pool: Pool) -> None:
@@ -347,10 +337,9 @@ def test_training_has_the_losses_of_one_rank(ranks: Pool, case: str, method: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["usp", "magi"])
-def test_the_example_gets_the_same_losses_on_two_ranks(method: str) -> None:
-    environment = os.environ | {"METHOD": method, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(EXAMPLE)], env=environment, capture_output=True, text=True, timeout=120, check=False)
+def test_the_example_gets_the_same_losses_on_two_ranks() -> None:
+    environment = os.environ | {"METHOD": "usp", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, str(EXAMPLE)], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     alone, shared = ([float(word) for word in line.split()[2:]] for line in done.stdout.splitlines()[:2])
     assert alone == pytest.approx(shared, abs=2e-5)

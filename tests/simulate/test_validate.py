@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -9,7 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
-from longca.simulate.against import against
+import longca
+from longca.api import simulate as api
+from longca.cli import main
+from longca.simulate.answers import Validation
 from longca.simulate.calibrate import calibrate
 from longca.simulate.cluster import DENSE, find
 from longca.simulate.errors import constants_of, kind_of, ledgers, spread_of
@@ -84,9 +88,15 @@ def test_the_shipped_errors_are_of_the_shipped_clusters() -> None:
         assert {row.kind for row in ledger.rows} >= {"full and causal", "documents"}
 
 
-def test_gloo_ranks_on_shared_cores() -> None:
+@pytest.fixture(scope="module")
+def gloo() -> Validation:
+    """A cluster whose ranks share cores is compared with gloo records alone."""
+    return longca.validate_simulation("cpu-gloo")
+
+
+def test_gloo_ranks_on_shared_cores(gloo: Validation) -> None:
     """Constants come from the kernel alone, from transfers, and from two ranks; three and four ranks had no part in them."""
-    pairs = against(GLOO, find("cpu-gloo")[1])
+    pairs = gloo.pairs
     assert {pair.record.problem.ranks for pair in pairs} == {2, 3, 4}
     assert len({pair.record.method for pair in pairs}) >= 10
     assert len(pairs) > 400
@@ -94,6 +104,15 @@ def test_gloo_ranks_on_shared_cores() -> None:
         spread = spread_of(pair.error for pair in compared)
         assert spread.median < 0.15
         assert spread.most < 0.30
+
+
+def test_validation_as_one_json_object(gloo: Validation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "validate_simulation", lambda cluster, **settings: gloo)
+    assert main(["simulate", "--validate", "--json", "--cluster", "cpu-gloo"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    points = result["points"]
+    assert (result["cluster"], result["compared"]) == ("cpu-gloo", len(points))
+    assert abs(sum(abs(point["error"]) <= result["error"] for point in points) - len(points) / 2) <= 1
 
 
 def test_the_gloo_cluster_is_what_calibrate_makes_of_the_records() -> None:

@@ -211,14 +211,6 @@ def test_what_makes_no_sense_is_refused_before_anything_is_simulated(
     assert message in longca.text(words, code=2)
 
 
-def test_validation_as_one_json_object(longca: Longca) -> None:
-    """A cluster whose ranks share cores is compared with gloo records alone."""
-    (result,) = longca.rows("simulate --validate --cluster cpu-gloo")
-    points = result["points"]
-    assert (result["cluster"], result["compared"]) == ("cpu-gloo", len(points))
-    assert abs(sum(abs(point["error"]) <= result["error"] for point in points) - len(points) / 2) <= 1
-
-
 def test_the_error_is_of_the_method_on_this_kind_of_mask(longca: Longca) -> None:
     """And methods, masks, clusters and shapes that were never compared are named."""
     common = "simulate --seeds 1 --passes fwd --gpus"

@@ -15,6 +15,7 @@ from longca.errors import BadInput
 from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
 from longca.results.files import TRANSFERS, journals_below
+from longca.results.grouping import grouped
 from longca.results.metrics import flops_of
 from longca.results.problem import Pass
 from longca.results.reading import Results, read_all
@@ -122,20 +123,12 @@ def _is_alone(record: Record) -> bool:
 
 def _fastest(records: Iterable[Record]) -> list[Record]:
     """Of each mask, length and shape the fastest record: methods run the kernel that is best for a mask."""
-    best: dict[tuple[object, ...], Record] = {}
-    for record in records:
-        key = (
-            record.built.digest,
-            record.problem.seqlen,
-            record.problem.heads_q,
-            record.problem.heads_kv,
-            record.problem.head_dim,
-            record.problem.head_dim_v,
-            record.problem.dtype,
-        )
-        if key not in best or record.times.median < best[key].times.median:
-            best[key] = record
-    return list(best.values())
+
+    def question(record: Record) -> tuple[object, ...]:
+        own = record.problem
+        return record.built.digest, own.seqlen, own.heads_q, own.heads_kv, own.head_dim, own.head_dim_v, own.dtype
+
+    return [min(same, key=lambda record: record.times.median) for same in grouped(records, question).values()]
 
 
 def _pairs(record: Record, results: Results, compute: Compute) -> int | None:

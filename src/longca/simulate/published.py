@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -51,7 +50,6 @@ class Figure(NamedTuple):
 class Published:
     """TFLOP/s per GPU of one cluster, of methods that LongCA has."""
 
-    cluster: str  # of LongCA, that models it
     speeds: dict[Figure, float]
     tokens_per_gpu: int
 
@@ -95,15 +93,10 @@ def published(cluster: str) -> Published:
     file = next((path for place in SHIPPED if (path := place / "published" / name).is_file()), None)
     if file is None:
         raise BadInput(f"no published figures come with LongCA for {cluster}; --validate takes h100-ib, b200-ib or cpu-gloo.")
-    return read(file, cluster)
-
-
-def read(file: Path, cluster: str) -> Published:
-    rows = list(csv.DictReader(file.read_text().splitlines()))
-    named = [(NAMES.get(row["method"], row["method"]), row) for row in rows]
-    known = [(method, row) for method, row in named if method in registry.names()]
-    speeds = {Figure(method, row["mask"], Pass(row["pass"]), int(row["gpus"])): float(row["tflops_per_gpu"]) for method, row in known}
-    return Published(cluster, speeds, int(rows[0]["tokens"]) // int(rows[0]["gpus"]))
+    rows = [row | {"method": NAMES.get(row["method"], row["method"])} for row in csv.DictReader(file.read_text().splitlines())]
+    known = [row for row in rows if row["method"] in registry.names()]
+    speeds = {Figure(row["method"], row["mask"], Pass(row["pass"]), int(row["gpus"])): float(row["tflops_per_gpu"]) for row in known}
+    return Published(speeds, int(rows[0]["tokens"]) // int(rows[0]["gpus"]))
 
 
 @lru_cache(maxsize=8)
