@@ -96,6 +96,7 @@ def test_results_of_forked_processes_come_in_order_and_errors_arrive(monkeypatch
     monkeypatch.setattr(forked, "cores", lambda: 3)
     here = os.getpid()
     assert list(forked.map_forked(lambda x: (x, os.getpid() == here), [1, 2, 3])) == [(1, False), (2, False), (3, False)]
+    assert list(forked.map_longest_first(lambda x: 2 * x, [1, 3, 2], float)) == [2, 6, 4]
     with pytest.raises(ZeroDivisionError):
         list(forked.map_forked(lambda x: 1 / x, [1, 0]))
     nested = forked.map_forked(lambda x: list(forked.map_forked(lambda y: (x, y), [1, 2])), [3, 4])
