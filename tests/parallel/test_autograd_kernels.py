@@ -110,6 +110,17 @@ def test_what_cannot_serve_is_refused_with_what_would(method: str, kernel: str, 
     assert sentence in str(refused.value)
 
 
+def test_a_kernel_that_fails_when_it_is_asked_breaks_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin may: its cells will say so, when they are run."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no driver")
+
+    for name in ("torch", "sdpa"):
+        monkeypatch.setattr(kernels.classes()[name], "supports", fails)
+    plan_of("ring_p2p", mask_of("causal"), case_of(197), 2, kernel="torch:chunked")
+
+
 def test_attention_in_a_training_script_takes_such_kernels_too(pool: Pool) -> None:
     answers = pool.run("parallel.plan_jobs:attention", {"method": "ulysses", "kernel": "sdpa:math", "lse": False}, 60)
     alone = pool.run("parallel.plan_jobs:forward_alone", {"method": "ring_allgather", "kernel": "sdpa:math"}, 60)
