@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from math import log
 
 from longca.simulate.cluster import Cluster, changed, constant, find
-from longca.simulate.published import points_of, published, recordings, speeds_of
+from longca.simulate.published import points_of, programs_of, published, speeds_of
 
 STEPS = (0.2, 0.1, 0.05, 0.02, 0.01)  # relative, one after the other
 SPEEDS = ("compute.forward_tflops", "compute.backward_tflops")
@@ -48,12 +48,12 @@ def fitted(cluster: Cluster, start: Mapping[str, float], ratios: Callable[[Clust
 def main(name: str) -> None:
     masks, names = FITTED[name]
     figures, (_, cluster) = published(name), find(name)
-    recorded = list(recordings(figures, masks, figures.gpus[:1]))
+    recorded = {mask: list(programs_of(figures, mask, figures.gpus[0])) for mask in masks}
 
     def ratios(candidate: Cluster) -> list[float]:
         predicted = {}
-        for method, mask, programs in recorded:
-            predicted |= speeds_of(candidate, mask, [(method, programs)])
+        for mask, programs in recorded.items():
+            predicted |= speeds_of(candidate, mask, programs)
         return [point.predicted / point.published for point in points_of(figures, predicted)]
 
     found = fitted(cluster, {name: constant(cluster, name) for name in names}, ratios)

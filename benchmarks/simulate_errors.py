@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from longca.results.grouping import grouped
 from longca.simulate.against import against
 from longca.simulate.cluster import find
 from longca.simulate.errors import FILE, Compared, Ledger, constants_of, kind_of, ledgers
@@ -26,10 +27,8 @@ Key = tuple[str, str, int, int]
 
 
 def rows(errors: Iterable[tuple[Key, float]]) -> list[Compared]:
-    together: dict[Key, list[float]] = {}
-    for key, error in errors:
-        together.setdefault(key, []).append(round(error, 3))
-    return [Compared(*key, values) for key, values in together.items()]
+    together = grouped(errors, lambda entry: entry[0])
+    return [Compared(*key, [round(error, 3) for _, error in own]) for key, own in together.items()]
 
 
 def of_published(name: str) -> Ledger:

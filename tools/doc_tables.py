@@ -11,7 +11,6 @@ marks.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import sys
@@ -21,7 +20,7 @@ from io import StringIO
 from pathlib import Path
 
 from measured_tables import TABLES as MEASURED
-from measured_tables import at_least, figure, joined, marked
+from measured_tables import at_least, figure, joined, json_rows, marked
 from numerics_tables import TABLES as NUMERICS
 from ranks_tables import TABLES as RANKS
 from shape_tables import TABLES as SHAPES
@@ -126,7 +125,7 @@ def _least_over(others: Iterable[str], pass_: Pass | None = None, shortest: int 
 
 def best() -> str:
     """How the kernel `best` compares with all others, in turns; without rows of an earlier rule, which have no `by_records`."""
-    rows = [json.loads(line) for line in (ROOT / "results/h200/best_of_all.jsonl").read_text().splitlines()]
+    rows = json_rows("h200/best_of_all.jsonl")
     now = [row for row in rows if "by_records" in row]
     alone = [row["fastest_ms"] / row["all_ms"].get(row["by_records"], math.inf) for row in now]
     return f"{_reached([row['ratio'] for row in now])}\nBy records alone: {_reached(alone).lower()}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from longca import masks
 from longca.results.naming import Row, rows
@@ -36,6 +38,11 @@ def journal(name: str) -> Results:
 @cache
 def named(name: str) -> tuple[Row, ...]:
     return tuple(rows(journal(name)))
+
+
+def json_rows(name: str) -> list[dict[str, Any]]:
+    """The objects of a file below results/, one per line."""
+    return [json.loads(line) for line in (ROOT / "results" / name).read_text().splitlines()]
 
 
 def figure(record: Record) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
-from measured_tables import ROOT
+from measured_tables import json_rows
 
 from longca.results.tables import markdown_table
 
@@ -18,7 +17,7 @@ Row = dict[str, Any]
 
 @cache
 def rows() -> list[Row]:
-    return [json.loads(line) for line in (ROOT / "results/cpu/numerics.jsonl").read_text().splitlines()]
+    return json_rows("cpu/numerics.jsonl")
 
 
 def of_methods() -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from statistics import median
 from typing import Any
 
-from measured_tables import PASSES, ROOT
+from measured_tables import PASSES, json_rows
 
 from longca import masks
 from longca.kernels.base import Case
@@ -28,8 +27,7 @@ Row = dict[str, Any]
 @cache
 def rows() -> dict[tuple[str, str], Row]:
     """The rows by method and mask."""
-    lines = (ROOT / "results/h200/ranks_on_one_gpu.jsonl").read_text().splitlines()
-    return {(row["method"], row["mask"]): row for row in map(json.loads, lines)}
+    return {(row["method"], row["mask"]): row for row in json_rows("h200/ranks_on_one_gpu.jsonl")}
 
 
 @cache

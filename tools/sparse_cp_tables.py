@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
-from measured_tables import PASSES, ROOT, journal
+from measured_tables import PASSES, journal, json_rows
 
 from longca.results.problem import Problem
 from longca.results.tables import markdown_table
@@ -21,7 +20,7 @@ Rows = list[dict[str, Any]]
 @cache
 def simulated() -> dict[tuple[str, str, int], dict[str, Rows]]:
     """The simulated rows of all methods, by pass, for each cluster, pattern and number of GPUs."""
-    rows = [json.loads(line) for line in (ROOT / "results/simulated/sparse_cp.jsonl").read_text().splitlines()]
+    rows = json_rows("simulated/sparse_cp.jsonl")
     found: dict[tuple[str, str, int], dict[str, Rows]] = {}
     for row in sorted(rows, key=lambda row: METHODS.index(row["method"])):
         found.setdefault((row["cluster"], row["pattern"], row["gpus"]), {}).setdefault(row["pass"], []).append(row)

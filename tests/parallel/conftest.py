@@ -17,12 +17,6 @@ def pool() -> Iterator[Pool]:
 
 
 @pytest.fixture(scope="session")
-def pair() -> Iterator[Pool]:
-    with Pool(2) as ranks:
-        yield ranks
-
-
-@pytest.fixture(scope="session")
 def nccl_pool() -> Iterator[Pool]:
     """NCCL ranks that share the first GPU."""
     try:
@@ -31,3 +25,9 @@ def nccl_pool() -> Iterator[Pool]:
         pytest.skip(str(error))
     with Pool(4, "nccl", sharing=Sharing(ranks=4, mps=has_mps())) as ranks:
         yield ranks
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def ranks(request: pytest.FixtureRequest) -> Pool:
+    """Gloo ranks, or NCCL ranks that share a GPU."""
+    return request.getfixturevalue("pool" if request.param == "cpu" else "nccl_pool")  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.comm.links import Link
 from longca.parallel.recording import record
-from parallel.running import Results, case_of, mask_of, plan_of, reference, step
+from parallel.running import case_of, mask_of, own_tokens, plan_of, reference, step
 
 SMALL: dict[str, dict[str, Any]] = {"uniform_block": {"b": 8, "top": 3}, "variable_block": {"avg": 20, "least": 7, "ratio": 0.2}}
 
@@ -49,8 +49,7 @@ def worst_error(
     program = plan.program(comm)
     comm.traffic.reset()
     out, _, *grads = step(program, plan, comm.rank, kernels.choices(kernel)[0].layout)
-    own = torch.cat([torch.arange(int(first), int(last)) for first, last in plan.rows(comm.rank)])
-    exact: Results = reference(cut, case)
+    own, exact = own_tokens(plan, comm.rank), reference(cut, case)
     wanted = [x[own] for x in (exact.out, exact.dq, exact.dk, exact.dv)]
     errors = [float((got.double() - want).abs().max() / want.abs().max()) for got, want in zip((out, *grads), wanted, strict=True)]
     return {"error": max(errors), "sent": comm.traffic.sent_bytes}

@@ -39,15 +39,15 @@ def _worst(pairs: list[tuple[Any, Any]]) -> float:
     return max(float((one - other).abs().max()) for one, other in pairs)
 
 
-def attention(comm: TorchComm, batch: int = 0, sinks: bool = False, lse: bool = True, **settings: Any) -> dict[str, Any]:
-    """The largest error of out, lse, dq, dk, dv (and dsinks), and the tokens of this rank."""
+def attention(comm: Any, batch: int = 0, sinks: bool = False, lse: bool = True, mesh: Any = None, **settings: Any) -> dict[str, Any]:
+    """The largest error of out, lse, dq, dk, dv (and dsinks), and the tokens of this rank; over the ranks of a mesh, or over all."""
     mask, whole = _mask(), [x.detach().to(comm.device).requires_grad_() for x in _inputs(batch)]
     logits = torch.linspace(-1, 3, 4, dtype=torch.float64, device=comm.device).requires_grad_() if sinks else None
     options: dict[str, Any] = {"sinks": logits, "softcap": 2.0 if sinks else 0.0}
     wanted, wanted_lse = longca.attention(*whole, mask, kernel="torch:chunked", return_lse=True, **options)
     leaves = [*whole, *([] if logits is None else [logits])]
     right = torch.autograd.grad(wanted.sin().sum(), leaves)
-    with parallel.Group() as cp:
+    with parallel.Group(mesh) as cp:
         plan = cp.plan(mask, heads=(4, 2), head_dim=8, **settings)
         mine = [plan.shard(x).detach().requires_grad_() for x in whole]
         out, own_lse = plan.attention(*mine, return_lse=True, **options) if lse else (plan.attention(*mine, **options), None)
@@ -58,7 +58,7 @@ def attention(comm: TorchComm, batch: int = 0, sinks: bool = False, lse: bool = 
             total = got[3].clone()
             dist.all_reduce(total)
             pairs.append((total, right[3]))
-        return {"error": _worst(pairs), "tokens": plan.tokens, "summary": plan.summary}
+        return {"error": _worst(pairs), "tokens": plan.tokens}
 
 
 def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
@@ -66,7 +66,7 @@ def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
     mask, whole = _mask(), _inputs()
     with torch.no_grad(), parallel.Group() as cp:
         plan = cp.plan(mask, heads=(4, 2), head_dim=8, method=method, kernel=kernel)
-        return _worst([(plan.gather(plan.attention(*map(plan.shard, whole))), longca.attention(*whole, mask, kernel="torch:chunked"))])
+        return _worst([(plan.gather(_sharded(plan, whole)), longca.attention(*whole, mask, kernel="torch:chunked"))])
 
 
 def several_masks(comm: TorchComm, method: str | None, documents: bool) -> dict[str, Any]:
@@ -82,8 +82,7 @@ def several_masks(comm: TorchComm, method: str | None, documents: bool) -> dict[
         out = plan.attention(*mine, "global") + plan.attention(*mine, "local")
         got = torch.autograd.grad(out.sin().sum(), mine)
         pairs = [(plan.gather(out), wanted), *((one, plan.shard(two)) for one, two in zip(got, right, strict=True))]
-        work = [int(kind.rows(plan.shards[comm.rank]).area) for kind in kinds.values()]  # type: ignore[arg-type]
-        return {"error": _worst(pairs), "work": work, "method": plan.method}
+        return {"error": _worst(pairs)}
 
 
 def misuse(comm: TorchComm) -> dict[str, str]:
@@ -223,27 +222,20 @@ def cache(comm: TorchComm, cache_bytes: int) -> dict[str, Any]:
         return {"kept": list(cp._plans), "error": _worst(pairs)}
 
 
-def gather_gradient(comm: TorchComm) -> float:
-    """Of a loss that each rank weighs by itself: a token's gradient is the sum over ranks."""
-    with parallel.Group() as cp:
-        plan = cp.plan(_mask(), heads=(4, 2), head_dim=8)
-        x = plan.shard(torch.randn(LENGTH, 3, generator=torch.Generator().manual_seed(1))).requires_grad_()
-        (plan.gather(x).sin() * (cp.rank + 1)).sum().backward()
-        return _worst([(x.grad, x.detach().cos() * sum(range(1, cp.size + 1)))])
+def gathering(comm: TorchComm, compiled: bool) -> float:
+    """The largest error of gathered tokens and of their gradient, with tokens on the first and on the second axis: of a loss that each rank
+    weighs by itself, a token's gradient is the sum over ranks. Compiled once for several plans, if at all."""
+    pairs = []
 
-
-def compiled_gather(comm: TorchComm) -> float:
-    """The largest error of gathered tokens and of their gradient, compiled once for several plans, with tokens on the first and on the
-    second axis."""
-    from torch._dynamo.testing import CompileCounterWithBackend  # slow to import, and each rank of a pool imports this file
-
-    pairs, counter = [], CompileCounterWithBackend("aot_eager")
-    torch._dynamo.reset()
-
-    @partial(torch.compile, fullgraph=True, backend=counter)
     def gather(plan: parallel.Plan, x: torch.Tensor) -> torch.Tensor:
-        return plan.gather(x * 1)
+        return plan.gather(x * 1)  # type: ignore[no-any-return]
 
+    if compiled:
+        from torch._dynamo.testing import CompileCounterWithBackend  # slow to import, and each rank of a pool imports this file
+
+        torch._dynamo.reset()
+        counter = CompileCounterWithBackend("aot_eager")
+        gather = torch.compile(gather, fullgraph=True, backend=counter)
     with parallel.Group() as cp:
         for method, shape in itertools.product(["ulysses", "ring_p2p", "magi"], [(LENGTH, 3), (2, LENGTH, 3)]):
             plan = cp.plan(_mask(), heads=(4, 2), head_dim=8, method=method)
@@ -254,7 +246,9 @@ def compiled_gather(comm: TorchComm) -> float:
             (gathered.sin() * (cp.rank + 1)).sum().backward()
             assert x.grad is not None
             pairs += [(gathered.cpu(), whole), (x.grad, mine.cos() * sum(range(1, cp.size + 1)))]
-        assert counter.frame_count <= 4, counter.frame_count  # for each axis with the first plan's numbers, and then with any
+        assert not compiled or counter.frame_count <= 4, (
+            counter.frame_count
+        )  # for each axis with the first plan's numbers, and then with any
         return _worst(pairs)
 
 
@@ -266,18 +260,6 @@ def rounded_gather_gradient(comm: TorchComm) -> bool:
         weights = [torch.randn(LENGTH, 16, generator=torch.Generator().manual_seed(rank)).bfloat16() for rank in range(cp.size)]
         (plan.gather(x) * weights[cp.rank]).sum().backward()
         return torch.equal(x.grad, torch.stack(weights).float().sum(0)[plan.rows].bfloat16())
-
-
-def compiled_peer(comm: TorchComm) -> str:
-    """What a compiled call of another project's method is told."""
-    with parallel.Group() as cp:
-        plan = cp.plan(_mask(documents=False), heads=(4, 2), head_dim=8, method="torch_cp", kernel="torch:chunked")
-        mine = [plan.shard(x).detach().requires_grad_() for x in _inputs(dtype=torch.float32)]
-        try:
-            torch.compile(plan.attention, fullgraph=True, backend="aot_eager")(*mine).sum().backward()
-        except LongcaError as error:
-            return str(error)
-        return ""
 
 
 def prepared_beside(comm: TorchComm) -> bool:

@@ -20,8 +20,9 @@ from longca.masks import BlockMask
 from longca.parallel import block_balance, ranges, registry, sharding
 from longca.parallel.comm.trace import TraceComm
 from longca.parallel.method import Plan
+from longca.parallel.recording import record
 from longca.results import metrics
-from parallel.running import case_of, plan_of, run_local, trace, verdict_of
+from parallel.running import case_of, plan_of, run_local, sent_both_ways, verdict_of
 
 METHODS = ("ulysses", "ring_allgather", "block_cast")
 OTHERS = [name for name in registry.names() if registry.get(name).no_blocks]
@@ -43,30 +44,24 @@ def assert_right(plan: Plan) -> None:
     assert verdict.ok, verdict.reason
 
 
+VARIABLE = masks.variable_block(SEQLEN, seed=2, avg=20, least=7, heads=4)
+SHAPES = [  # a mask, heads, ranks
+    # with 8:2 heads on 4 and 8 ranks a KV head and its pattern are shared by several ranks
+    *((pattern(heads[1]), heads, ranks) for heads in ((8, 4), (8, 2)) for ranks in (1, 2, 3, 4, 8)),
+    (pattern(3), (9, 3), 2),  # KV heads that the ranks do not divide
+    (pattern(1), (8, 4), 4),  # one pattern for all heads
+    (pattern(2, 41), (8, 2), 8),  # fewer blocks than ranks
+    (pattern(4, 256, 64), (8, 4), 4),
+    (VARIABLE, (8, 4), 3),
+    (VARIABLE, (8, 4), 4),
+]
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("heads", [(8, 4), (8, 2)])
-def test_one_pattern_per_kv_head(heads: tuple[int, int], ranks: int, method: str) -> None:
-    """With 8:2 heads on 4 and 8 ranks a KV head and its pattern are shared by several ranks."""
-    mask = pattern(heads[1])
+@pytest.mark.parametrize(("mask", "heads", "ranks"), SHAPES, ids=lambda value: "" if isinstance(value, BlockMask) else str(value))
+def test_one_pattern_per_kv_head(mask: BlockMask, heads: tuple[int, int], ranks: int, method: str) -> None:
     assert all((mask.kept[0] != mask.kept[head]).any() for head in range(1, mask.heads))
-    assert_right(plan_of(method, mask, case_of(SEQLEN, heads), ranks))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_other_heads_blocks_and_lengths(method: str) -> None:
-    assert_right(plan_of(method, pattern(3), case_of(SEQLEN, (9, 3)), 2))  # KV heads that the ranks do not divide
-    assert_right(plan_of(method, pattern(1), case_of(SEQLEN, (8, 4)), 4))  # one pattern for all heads
-    assert_right(plan_of(method, pattern(2, 41), case_of(41, (8, 2)), 8))  # fewer blocks than ranks
-    assert_right(plan_of(method, pattern(4, 256, 64), case_of(256, (8, 4)), 4))
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("ranks", [3, 4])
-def test_variable_blocks(method: str, ranks: int) -> None:
-    mask = masks.variable_block(SEQLEN, seed=2, avg=20, least=7, heads=4)
-    assert len(set(np.diff(mask.row_edges))) > 2
-    assert_right(plan_of(method, mask, case_of(SEQLEN, (8, 4)), ranks))
+    assert_right(plan_of(method, mask, case_of(mask.seqlen_q, heads), ranks))
 
 
 SPLITS = (((8, 4), 4), ((8, 2), 8), ((9, 3), 3))
@@ -150,22 +145,13 @@ def test_zigzag_deals_out_whole_blocks_evenly(blocks: int, size: int, short: int
     assert max(dealt) - min(dealt) <= 1
 
 
-def elements_sent(plan: Plan) -> list[tuple[int, int]]:
-    """By each rank, forward and backward, in fp32."""
-    found = []
-    for rank in range(plan.ranks):
-        comm, turn = trace(plan, rank)
-        found.append(tuple(sum(e.bytes for e in part if e.kind == "post") // 4 for part in (comm.events[:turn], comm.events[turn:])))
-    return found
-
-
 @pytest.mark.parametrize(("ranks", "heads"), [(2, (8, 4)), (4, (8, 2)), (8, (8, 2))])
 def test_as_much_is_sent_as_without_a_pattern(ranks: int, heads: tuple[int, int]) -> None:
     seqlen, size = 480, 8
     plans = [plan_of(method, pattern(heads[1], seqlen, 30), case_of(seqlen, heads), ranks) for method in ("ulysses", "ring_allgather")]
     split = (ranks - 1) * seqlen * size * (2 * heads[0] + 2 * max(heads[1], ranks)) // ranks**2
     keys = (ranks - 1) * seqlen * 2 * heads[1] * size // ranks
-    assert [elements_sent(plan) for plan in plans] == [[(split, split)] * ranks, [(keys, 2 * keys)] * ranks]
+    assert [sent_both_ways(plan, 4) for plan in plans] == [[(split, split)] * ranks, [(keys, 2 * keys)] * ranks]
 
 
 def wanted(plan: Plan, ranks: Sequence[int]) -> int:
@@ -182,10 +168,10 @@ def moved(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Keys, of one head each, from rank to rank: forward and backward."""
     found = np.zeros((2, plan.ranks, plan.ranks), np.int64)
     for rank in range(plan.ranks):
-        comm, turn = trace(plan, rank)
-        for number, event in enumerate(comm.events):
-            for to, size in event.sends:
-                found[int(number >= turn), rank, to] += size
+        program = record(plan, rank)
+        for turn, events in enumerate((program.forward, program.backward)):
+            for to, size in (message for event in events for message in event.sends):
+                found[turn, rank, to] += size
     return tuple(found // (4 * (plan.case.head_dim + plan.case.head_dim_v)))
 
 

@@ -15,12 +15,6 @@ from longca.processes.shared_gpu import rank_environment
 from longca.results.problem import Sharing
 
 RANKS = 4
-ON_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
-
-
-@pytest.fixture(params=["cpu", ON_GPU])
-def ranks(request: pytest.FixtureRequest) -> Pool:
-    return request.getfixturevalue("pool" if request.param == "cpu" else "nccl_pool")  # type: ignore[no-any-return]
 
 
 def test_channels_do_not_wait_for_each_other(ranks: Pool) -> None:
@@ -56,7 +50,7 @@ def test_ranks_that_made_different_numbers_of_subgroups_can_make_one_together(ra
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cpu", ON_GPU])
+@pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_replicas_may_use_different_channels(kind: str) -> None:
     """Also with a default group that is bound to its device."""
     with socket.socket() as free:

@@ -9,8 +9,9 @@ from longca.parallel.comm.base import Comm
 from longca.parallel.comm.local import LocalComm, Stuck, World
 from longca.parallel.comm.null import NullComm
 from longca.parallel.comm.trace import TraceComm
+from longca.parallel.recording import record
 from parallel.jobs import collectives
-from parallel.running import STATIC, case_of, mask_of, plan_of, step
+from parallel.running import STATIC, case_of, mask_of, own_tokens, plan_of, step, trace
 
 
 def expected_collectives(rank: int, size: int) -> list[list[float]]:
@@ -91,25 +92,14 @@ def test_the_null_comm_runs_the_same_program_alone(method: str) -> None:
     comm = NullComm(1, 4)
     out, _, dq, dk, dv = step(plan.program(comm), plan, 1, "HLD")
     assert (out.shape, dk.shape) == (dq.shape, dv.shape)
-    recorded = TraceComm(1, 4)
-    program = plan.program(recorded)
-    q, k = (recorded.empty(x.shape, torch.float32) for x in (dq, dk))
-    _, kept = program.forward(q, k, k)
-    program.backward(q, kept)
-    assert comm.traffic.sent_bytes == recorded.traffic.sent_bytes > 0
+    assert comm.traffic.sent_bytes == record(plan, 1).sent_bytes > 0
 
 
 def test_a_recording_pairs_waits_with_posts_and_frees_everything() -> None:
     plan = plan_of("ring_p2p", mask_of("causal"), case_of(197), 4)
-    comm = TraceComm(0, 4)
-    program = plan.program(comm)
-    length = int((plan.rows(0)[:, 1] - plan.rows(0)[:, 0]).sum())
-    q, k = comm.empty((length, 4, 8), torch.float32), comm.empty((length, 2, 8), torch.float32)
-    program.backward(q, program.forward(q, k, k)[1])
+    comm, length = trace(plan, 0), len(own_tokens(plan, 0))
     numbers = {kind: [event.number for event in comm.events if event.kind == kind] for kind in ("post", "wait")}
     assert sorted(numbers["post"]) == sorted(numbers["wait"])
-    assert comm.recording.alive == length * 6 * 8 * 4 < comm.recording.peak_bytes()
-    del q, k
-    assert comm.recording.alive == 0
+    assert comm.recording.alive == 0 < comm.recording.peak_bytes()
     sums = 3 * 2 * length * 2 * 2 * 8 * 4  # of dk and dv: three other ranks' parts are added, each read and written
     assert sum(event.bytes for event in comm.events if event.kind == "memory") >= sums

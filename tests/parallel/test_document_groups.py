@@ -11,8 +11,7 @@ from longca import masks
 from longca.masks import Mask
 from longca.parallel import ranges
 from longca.parallel.document_groups import SLACK, documents_of, groups_of
-from parallel.running import case_of, mask_of, plan_of, trace
-from parallel.test_traffic import sent
+from parallel.running import case_of, mask_of, plan_of, sent_both_ways
 
 LENGTHS = st.lists(st.integers(1, 200), min_size=1, max_size=30)
 
@@ -88,9 +87,7 @@ def test_ranks_end_together_where_groups_of_powers_of_two_would_not(lengths: lis
 def test_what_does_not_fall_apart_is_one_plain_ring(name: str) -> None:
     ring, hybrid = (plan_of(method, mask_of(name), case_of(197), 6) for method in ("ring_p2p", "hybrid_dcp"))
     assert all((mine == other).all() for mine, other in zip(hybrid.shards, ring.shards, strict=True))
-    for rank in range(6):
-        (own, turn), (other, other_turn) = trace(hybrid, rank), trace(ring, rank)
-        assert (sent(own.events[:turn]), sent(own.events[turn:])) == (sent(other.events[:other_turn]), sent(other.events[other_turn:]))
+    assert sent_both_ways(hybrid) == sent_both_ways(ring)
 
 
 def test_each_group_sends_as_a_ring_of_its_tokens() -> None:
@@ -100,7 +97,8 @@ def test_each_group_sends_as_a_ring_of_its_tokens() -> None:
     plan = plan_of("hybrid_dcp", mask, case_of(mask.seqlen_q, (4, 2)), 8)
     groups = groups_of(mask, 8)
     assert len({group.size for group in groups}) >= 3
-    for rank in range(8):
-        comm, turn = trace(plan, rank)
-        tokens = sum(sum(map(ranges.count, group.shards)) * (group.size - 1) // group.size for group in groups if rank in group.ranks)
-        assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (tokens * 2 * 2 * 8 * 4, 2 * tokens * 2 * 2 * 8 * 4)
+    received = [
+        sum(sum(map(ranges.count, group.shards)) * (group.size - 1) // group.size for group in groups if rank in group.ranks)
+        for rank in range(8)
+    ]
+    assert sent_both_ways(plan, 2 * 2 * 8 * 4) == [(tokens, 2 * tokens) for tokens in received]

@@ -23,12 +23,6 @@ def test_methods_on_gloo(pool: Pool, method: str, mask: str) -> None:
     assert all(answer["sent"] > 0 for answer in answers)
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def ranks(request: pytest.FixtureRequest) -> Pool:
-    """Gloo ranks, or NCCL ranks that share a GPU."""
-    return request.getfixturevalue("pool" if request.param == "cpu" else "nccl_pool")  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize(
     ("method", "options"),
     [("ulysses", {}), ("ring_allgather", {}), ("block_cast", {}), ("block_cast", {"node": 2}), ("block_cast", {"node": 3})],

@@ -135,27 +135,15 @@ def test_ranks_may_be_initialised_anew(alone: Path) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_plan_calls_no_communicator_of_a_closed_group() -> None:
-    mask, q, settings = masks.causal(16), torch.randn(16, 4, 8), dict(heads=(4, 4), head_dim=8)
-    with parallel.Group(cache_bytes=1) as first, parallel.Group() as second:
-        dropped = first.plan(mask, method="ring_p2p", **settings)  # type: ignore[arg-type]
-        kept = first.plan(mask, method="mesh", **settings)  # type: ignore[arg-type]
-        for plan in (dropped, kept):
-            before = plan.attention(*(plan.shard(x) for x in (q, q.clone(), q.clone())))
-        moved = second.use(kept)
+    q, mask = torch.randn(16, 4, 8), masks.causal(16)
+    with parallel.Group() as first, parallel.Group() as second:
+        plan = first.plan(mask, heads=(4, 4), head_dim=8)
+        before = plan.attention(*(plan.shard(x) for x in (q, q.clone(), q.clone())))
+        moved = second.use(plan)
         first.close()
-        for plan in (dropped, kept):
-            with pytest.raises(BadInput, match="its group is closed"):
-                plan.attention(q, q, q)
+        with pytest.raises(BadInput, match="its group is closed"):
+            plan.attention(q, q, q)
         assert torch.equal(moved.attention(q, q, q), before)
-        assert [program.kernel.comm for program in moved._programs.values()] == [second.comm]  # type: ignore[attr-defined]
-
-
-@pytest.mark.usefixtures("alone")
-def test_names_of_masks_may_be_long() -> None:
-    q = torch.randn(16, 4, 8)
-    with parallel.Group() as cp:
-        plan = cp.plan({"ü" * 3000: masks.causal(16)}, heads=(4, 4), head_dim=8)
-        assert plan.attention(*(plan.shard(x) for x in (q, q.clone(), q.clone()))).shape == q.shape
 
 
 @pytest.mark.usefixtures("alone")
@@ -170,21 +158,15 @@ def test_a_second_derivative_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_mean_takes_as_many_entries_as_a_rank_has_tokens() -> None:
+def test_a_mean_is_over_all_ranks_tokens_or_labels() -> None:
     with parallel.Group() as cp:
         plan = cp.plan(masks.causal(16), heads=(4, 4), head_dim=8)
         assert plan.mean(torch.full((16, 16), 3.0), total=256) == 3
         assert plan.mean(torch.ones(16), total=0.5) == 32
         with pytest.raises(BadInput, match="has no axis of this rank's 16 tokens"):
             plan.mean(torch.ones(15), total=15)
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_mean_counts_labels_as_they_are_now() -> None:
-    with parallel.Group() as cp:
-        plan = cp.plan(masks.causal(16), heads=(4, 4), head_dim=8)
         labels = plan.shard({"labels": torch.arange(16)})["shift_labels"]
-        labels[:8] = -100
+        labels[:8] = -100  # labels count as they are now
         assert plan.mean(torch.ones(16), labels) == 1
         assert plan.mean(torch.ones(16), labels.fill_(-100)) == 0
 
@@ -229,13 +211,13 @@ def test_tensors_that_do_not_fit_are_one_sentence() -> None:
         {"method": "mesh"},
         {"method": "usp", "grid": "2x2", "sinks": True},
         {"method": "ulysses", "batch": 3, "sinks": True},
-        {"batch": 3, "deterministic": True},
+        {"method": "magi", "batch": 3, "deterministic": True},
     ],
     ids=str,
 )
-def test_attention_and_gradients_are_those_of_one_rank(pool: Pool, settings: dict[str, Any]) -> None:
-    answers = pool.run("parallel.plan_jobs:attention", settings, 60)
-    assert max(answer["error"] for answer in answers) < 1e-12
+def test_attention_and_gradients_are_those_of_one_rank(ranks: Pool, settings: dict[str, Any]) -> None:
+    answers = ranks.run("parallel.plan_jobs:attention", settings | {"kernel": "torch:chunked"}, 120)
+    assert max(answer["error"] for answer in answers) < 1e-10
     assert sum(answer["tokens"] for answer in answers) == 100
 
 
@@ -266,9 +248,9 @@ def test_wrong_use_is_told_on_every_rank_and_nothing_hangs(pool: Pool) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_waits_for_a_call_that_no_other_makes_says_so() -> None:
-    with Pool(2) as ranks, pytest.raises(RankFailed, match=r"has waited 1 s for all ranks to call this attention .*: the mask is 'mask'"):
-        ranks.run("parallel.plan_jobs:only_one_is_new", {"patience": 1}, 15)
+def test_a_rank_that_waits_for_a_call_that_no_other_makes_says_so(pool: Pool) -> None:
+    with pytest.raises(RankFailed, match=r"has waited 1 s for all ranks to call this attention .*: the mask is 'mask'"):
+        pool.run("parallel.plan_jobs:only_one_is_new", {"patience": 1}, 15)
 
 
 def test_a_plan_and_its_batch_may_come_from_another_process(pool: Pool) -> None:
@@ -289,23 +271,14 @@ def test_ranks_forget_the_same_plans_when_their_bytes_are_too_many(pool: Pool) -
         assert all(answer["kept"] == answers[0]["kept"] and answer["error"] < 1e-12 for answer in answers)
 
 
-def test_the_gradient_of_gathered_tokens_is_the_sum_over_ranks(pool: Pool) -> None:
-    assert max(pool.run("parallel.plan_jobs:gather_gradient", {}, 60)) < 1e-5
-
-
-@pytest.mark.slow
-def test_compiled_gathering_without_graph_break(pool: Pool) -> None:
-    assert max(pool.run("parallel.plan_jobs:compiled_gather", {}, 100)) < 1e-5
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_gradient_of_gathered_tokens_is_the_sum_over_ranks(ranks: Pool, compiled: bool) -> None:
+    """Compiled without graph break."""
+    assert max(ranks.run("parallel.plan_jobs:gathering", {"compiled": compiled}, 200)) < 1e-5
 
 
 def test_a_gradient_of_gathered_tokens_is_rounded_once(pool: Pool) -> None:
     assert all(pool.run("parallel.plan_jobs:rounded_gather_gradient", {}, 60))
-
-
-@pytest.mark.slow
-def test_a_compiled_call_of_another_projects_method_is_refused(pair: Pool) -> None:
-    for answer in pair.run("parallel.plan_jobs:compiled_peer", {}, 100):
-        assert answer == "torch.compile cannot use the backward of torch_cp, another project's method; compile around it."
 
 
 def test_ranks_agree_about_nodes(pool: Pool) -> None:
@@ -346,60 +319,31 @@ def test_a_group_left_by_an_error_waits_for_no_rank(monkeypatch: pytest.MonkeyPa
     assert closed == [False, True]
 
 
-@pytest.mark.gpu
-def test_compiled_gathering_on_nccl_ranks(nccl_pool: Pool) -> None:
-    assert max(nccl_pool.run("parallel.plan_jobs:compiled_gather", {}, 200)) < 1e-5
-
-
 @pytest.mark.parametrize(
-    "case",
+    ("case", "method"),
     [
-        "plain",
-        "data and tensor",
-        "checkpoint",
-        "fsdp",
-        "batch",
-        "autocast",
-        *(pytest.param(c, marks=pytest.mark.slow) for c in ("data", "tensor")),
+        *((case, None) for case in ("plain", "data and tensor", "checkpoint", "fsdp", "batch", "autocast")),
+        *(pytest.param(case, None, marks=pytest.mark.slow) for case in ("data", "tensor")),
+        *(pytest.param("compile", method, marks=pytest.mark.slow) for method in ("magi", "usp")),  # without graph break
     ],
 )
-def test_training_has_the_losses_of_one_rank(pool: Pool, case: str) -> None:
-    for answer in pool.run("parallel.plan_jobs:train", {"case": case}, 60):
-        assert answer["shared"] == pytest.approx(answer["alone"], abs=2e-3 if case == "autocast" else 2e-6)
+def test_training_has_the_losses_of_one_rank(ranks: Pool, case: str, method: str | None) -> None:
+    on_gpu = ranks.backend == "nccl"
+    asked = {"case": case, "method": method, "kernel": "torch:chunked" if on_gpu else None}
+    for answer in ranks.run("parallel.plan_jobs:train", asked, 200):
+        tolerance = (5e-3 if on_gpu else 2e-3) if case == "autocast" else (1e-4 if on_gpu else 2e-6)
+        assert answer["shared"] == pytest.approx(answer["alone"], abs=tolerance)
         assert answer["alone"][0] > answer["alone"][-1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["magi", "usp"])
-def test_a_compiled_model_without_graph_break_has_the_same_losses(pool: Pool, method: str) -> None:
-    for answer in pool.run("parallel.plan_jobs:train", {"case": "compile", "method": method}, 100):
-        assert answer["shared"] == pytest.approx(answer["alone"], abs=2e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["usp", "magi"])
-def test_the_example_gets_the_same_losses_on_two_ranks(method: str) -> None:
-    environment = os.environ | {"METHOD": method, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, str(EXAMPLE)], env=environment, capture_output=True, text=True, timeout=120, check=False)
+def test_the_example_gets_the_same_losses_on_two_ranks() -> None:
+    environment = os.environ | {"METHOD": "usp", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, str(EXAMPLE)], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     alone, shared = ([float(word) for word in line.split()[2:]] for line in done.stdout.splitlines()[:2])
     assert alone == pytest.approx(shared, abs=2e-5)
     assert alone[0] > alone[-1] + 0.5
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("settings", [{}, {"method": "usp", "sinks": True}, {"method": "magi", "batch": 3}], ids=str)
-def test_attention_on_nccl_ranks_is_that_of_one_rank(nccl_pool: Pool, settings: dict[str, Any]) -> None:
-    answers = nccl_pool.run("parallel.plan_jobs:attention", settings | {"kernel": "torch:chunked"}, 120)
-    assert max(answer["error"] for answer in answers) < 1e-10
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("case", ["plain", "data", "tensor", "data and tensor", "checkpoint", "fsdp", "batch", "autocast", "compile"])
-def test_training_on_nccl_ranks_has_the_losses_of_one_rank(nccl_pool: Pool, case: str) -> None:
-    for answer in nccl_pool.run("parallel.plan_jobs:train", {"case": case, "kernel": "torch:chunked"}, 200):
-        assert answer["shared"] == pytest.approx(answer["alone"], abs=5e-3 if case == "autocast" else 1e-4)
-        assert answer["alone"][0] > answer["alone"][-1]
 
 
 @pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 import numpy as np
@@ -16,16 +15,13 @@ from longca.parallel.comm.local import World
 from longca.parallel.comm.trace import Event, TraceComm
 from longca.parallel.grid import divisors
 from longca.parallel.method import Plan
-from longca.parallel.ranges import common, count, seen_keys
+from longca.parallel.ranges import common, count, seen_keys, tokens
+from longca.parallel.recording import record
 from longca.parallel.sharding import zigzag
-from parallel.running import STATIC, case_of, mask_of, plan_if_taken, plan_of, step, trace
+from parallel.running import STATIC, case_of, mask_of, plan_if_taken, plan_of, sent_both_ways, step, trace
 
 SEQLEN, SIZE, BYTES = 480, 8, 4
 FULL = masks.full(SEQLEN)
-
-
-def sent(events: list[Event]) -> int:
-    return sum(event.bytes for event in events if event.kind == "post")
 
 
 def received_from(events: list[Event]) -> Counter[int]:
@@ -39,27 +35,14 @@ def received_from(events: list[Event]) -> Counter[int]:
 
 def both_ways(plan: Plan) -> list[tuple[int, int]]:
     """Elements sent by each rank, forward and backward."""
-    found = []
-    for rank in range(plan.ranks):
-        comm, turn = trace(plan, rank)
-        found.append((sent(comm.events[:turn]) // BYTES, sent(comm.events[turn:]) // BYTES))
-        assert sent(comm.events) == comm.traffic.sent_bytes
-    return found
-
-
-@pytest.mark.parametrize(("ranks", "heads"), [(2, (8, 4)), (4, (8, 4)), (8, (8, 2)), (3, (6, 3)), (8, (16, 8))])
-def test_ulysses(ranks: int, heads: tuple[int, int]) -> None:
-    each = (ranks - 1) * SEQLEN * SIZE * (2 * heads[0] + 2 * max(heads[1], ranks)) // ranks**2
-    assert both_ways(plan_of("ulysses", FULL, case_of(SEQLEN, heads), ranks)) == [(each, each)] * ranks
+    return sent_both_ways(plan, BYTES)
 
 
 @pytest.mark.parametrize("method", ["ring_p2p", "ring_allgather", "magi"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_rings_send_keys_once_forward_and_twice_backward(method: str, ranks: int) -> None:
     """A full mask needs every key everywhere, so magi sends as much as a ring."""
-    mask = masks.full(SEQLEN if method != "magi" else 512)
-    if method == "magi" and ranks == 3:
-        mask = masks.full(48 * 8)
+    mask = masks.full(48 * 8 if ranks == 3 else 512)
     each = (ranks - 1) * mask.seqlen_q * 2 * 3 * SIZE // ranks
     assert both_ways(plan_of(method, mask, case_of(mask.seqlen_q, (6, 3)), ranks)) == [(each, 2 * each)] * ranks
 
@@ -67,6 +50,7 @@ def test_rings_send_keys_once_forward_and_twice_backward(method: str, ranks: int
 @pytest.mark.parametrize(
     ("method", "grid", "heads"),
     [
+        *(("ulysses", f"{ranks}x1", heads) for ranks, heads in ((2, (8, 4)), (4, (8, 4)), (8, (8, 2)), (3, (6, 3)), (8, (16, 8)))),
         ("usp", "2x2", (8, 4)),
         ("usp", "4x2", (8, 2)),
         ("usp", "2x3", (4, 2)),
@@ -92,10 +76,8 @@ def test_burst_moves_keys_or_queries_backward(grid: str, heads: tuple[int, int],
     queries = (2 * size + 4) * q * SIZE + 8 * q
     moved = (ranks - 1) * SEQLEN // ranks
     plan = plan_of("burst", FULL, case_of(SEQLEN, heads, dtype), ranks, grid)
-    for rank in range(ranks):
-        comm, turn = trace(plan, rank)
-        assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (moved * forward, moved * min(keys, queries))
-        assert comm.recording.most_alive("dq" if queries < keys else "dkv") <= 3
+    assert sent_both_ways(plan) == [(moved * forward, moved * min(keys, queries))] * ranks
+    assert trace(plan, 1).recording.most_alive("dq" if queries < keys else "dkv") <= 3
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
@@ -111,15 +93,13 @@ def test_mesh(grid: str, heads: tuple[int, int], dtype: str) -> None:
     forward = (a - 1) * (q * (size + part) * moved + q * 4 * moved // SIZE) + (b - 1) * 2 * kv * size * moved
     backward = (a - 1) * (q * (2 * size + part) * moved + 2 * q * 4 * moved // SIZE) + (b - 1) * 2 * kv * (size + 4) * moved
     plan = plan_of("mesh", FULL, case_of(SEQLEN, heads, dtype), a * b, grid)
-    for rank in range(a * b):
-        comm, turn = trace(plan, rank)
-        assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (forward, backward)
+    assert sent_both_ways(plan) == [(forward, backward)] * (a * b)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp32", "fp64"])
 @pytest.mark.parametrize(("seqlen", "ranks", "node"), [(480, 8, 4), (480, 8, 3), (480, 8, 8), (480, 8, 1), (480, 6, 2), (484, 8, 4)])
-def test_sums_of_gathered_tokens_cross_nodes_in_fp32(seqlen: int, ranks: int, node: int, dtype: str, device: str) -> None:
+def test_sums_of_gathered_numbercross_nodes_in_fp32(seqlen: int, ranks: int, node: int, dtype: str, device: str) -> None:
     """Sums of dk and dv with ring_allgather, of dq with mesh; not where ranks have different numbers of tokens, as 484 on 8, and not
     with gloo, whose parts travel in pairs."""
     size = {"bf16": 2, "fp32": 4, "fp64": 8}[dtype]
@@ -128,8 +108,7 @@ def test_sums_of_gathered_tokens_cross_nodes_in_fp32(seqlen: int, ranks: int, no
     for method, grid, heads in (("ring_allgather", "", 2 * 3), ("mesh", f"{ranks}x1", 6)):
         plan = plan_of(method, masks.full(seqlen), case_of(seqlen, (6, 3), dtype, device=device), ranks, grid, options={"node": node})
         for rank in range(ranks):
-            comm, _ = trace(plan, rank)
-            (event,) = (event for event in comm.events if event.what == "reduce_scatter")
+            (event,) = (event for event in record(plan, rank).backward if event.what == "reduce_scatter")
             assert event.bytes == others[rank] * heads * SIZE * summed
 
 
@@ -150,17 +129,12 @@ def test_sums_that_the_backend_makes_need_no_buffers_for_parts() -> None:
 
 def test_meshs_grid_is_the_one_that_sends_least() -> None:
     """Near a = sqrt(N Hkv / Hq); with many more query heads than KV heads it is a ring."""
-    for ranks, heads in ((4, (4, 4)), (8, (8, 4)), (8, (8, 1)), (12, (4, 2))):
-        case = case_of(SEQLEN, heads)
-        sums = {a: sum(map(sum, both_ways(plan_of("mesh", FULL, case, ranks, f"{a}x{ranks // a}")))) for a in divisors(ranks)}
-        chosen = plan_of("mesh", FULL, case, ranks).grid
-        assert sums[chosen.heads] == min(sums.values())
-    for node, device in itertools.product((1, 4), ("cpu", "cuda")):
-        case, sums = case_of(SEQLEN, (8, 8), "bf16", device=device), {}
-        for a in divisors(8):
-            plan = plan_of("mesh", FULL, case, 8, f"{a}x{8 // a}", options={"node": node})
-            sums[a] = sum(sent(trace(plan, rank)[0].events) for rank in range(8))
-        assert sums[registry.get("mesh").default_grid(case, 8, node).heads] == min(sums.values())
+    cases = [(case_of(SEQLEN, heads), ranks, 1) for ranks, heads in ((4, (4, 4)), (8, (8, 4)), (8, (8, 1)), (12, (4, 2)))]
+    cases += [(case_of(SEQLEN, (8, 8), "bf16", device=device), 8, node) for node in (1, 4) for device in ("cpu", "cuda")]
+    for case, ranks, node in cases:
+        plans = [plan_of("mesh", FULL, case, ranks, f"{a}x{ranks // a}", options={"node": node}) for a in divisors(ranks)]
+        sums = {plan.grid: sum(map(sum, sent_both_ways(plan))) for plan in plans}
+        assert sums[registry.get("mesh").default_grid(case, ranks, node)] == min(sums.values())
     wide = case_of(SEQLEN, (32, 32), "bf16", head_dim=128)
     assert [str(registry.get("mesh").default_grid(wide, ranks)) for ranks in (1, 4, 16, 64)] == ["1x1", "2x2", "4x4", "8x8"]
     assert str(registry.get("mesh").default_grid(case_of(SEQLEN, (64, 8)), 4)) == "1x4"
@@ -176,30 +150,27 @@ def test_the_work_of_all_ranks_is_the_masks(method: str, name: str) -> None:
 
 def test_few_of_a_double_rings_transfers_are_between_windows() -> None:
     plan = plan_of("loongtrain", FULL, case_of(SEQLEN), 8, "1x8x2")
-    comm, turn = trace(plan, 3)
-    hops = [peer for event in comm.events[:turn] if event.kind == "post" for peer, _ in event.sends[:1]]
+    hops = [peer for event in record(plan, 3).forward if event.kind == "post" for peer, _ in event.sends[:1]]
     assert len(hops) == 7
     assert [peer // 4 != 3 // 4 for peer in hops].count(True) == 1
 
 
 def test_groups_that_exchange_heads_are_neighbours() -> None:
     plan = plan_of("usp", FULL, case_of(SEQLEN), 8, "4x2")
-    comm, turn = trace(plan, 5)
-    posts = [event for event in comm.events[:turn] if event.kind == "post"]
+    posts = [event for event in record(plan, 5).forward if event.kind == "post"]
     assert {event.members for event in posts if event.what == "all_to_all"} == {(4, 5, 6, 7)}
     assert {event.members for event in posts if event.what == "exchange"} == {(1, 5)}
 
 
 @pytest.mark.parametrize("ranks", [3, 8, 16])
 def test_a_ring_holds_two_kv_buffers(ranks: int) -> None:
-    comm, turn = trace(plan_of("ring_p2p", FULL, case_of(SEQLEN), ranks), 1)
-    assert comm.recording.most_alive("kv") == 2
-    assert comm.recording.most_alive("dkv") <= 3  # one that comes, one that goes, and once its own coming home
-    assert [event for event in comm.events[turn:] if event.kind == "post" and event.bytes]
+    recording = trace(plan_of("ring_p2p", FULL, case_of(SEQLEN), ranks), 1).recording
+    assert recording.most_alive("kv") == 2
+    assert 0 < recording.most_alive("dkv") <= 3  # one that comes, one that goes, and once its own coming home
 
 
-def attention_calls(comm: TraceComm) -> list[int]:
-    return [event.call.area for event in comm.events if event.call is not None and not event.call.backward]
+def attention_calls(events: list[Event]) -> list[int]:
+    return [event.call.area for event in events if event.call is not None]
 
 
 @pytest.mark.parametrize("method", [name for name in registry.names() if name != "ulysses"])
@@ -210,7 +181,7 @@ def test_the_parts_add_up_to_the_mask(method: str, name: str) -> None:
     plan = plan_if_taken(method, mask, case_of(mask.seqlen_q), 4, "1x4" if registry.get(method).splits_heads else "")
     if plan is None:
         return
-    areas = [attention_calls(trace(plan, rank)[0]) for rank in range(4)]
+    areas = [attention_calls(record(plan, rank).forward) for rank in range(4)]
     assert sum(map(sum, areas)) == mask.area
     assert all(area > 0 for rank in areas for area in rank)
 
@@ -218,23 +189,18 @@ def test_the_parts_add_up_to_the_mask(method: str, name: str) -> None:
 @pytest.mark.parametrize("method", ["magi", "halo"])
 @pytest.mark.parametrize("name", masks.names())
 def test_exactly_the_keys_move_that_rows_see(name: str, method: str) -> None:
+    """Backward brings every key again and takes its gradient home: twice the forward in all."""
     mask = mask_of(name, 401)
     plan = plan_if_taken(method, mask, case_of(401, (2, 1)), 4)
-    for rank in range(4 if plan else 0):
-        comm, turn = trace(plan, rank)
-        received = sum(size for event in comm.events[:turn] if event.kind == "post" for _, size in event.receives)
-        seen = mask.dense()[np.concatenate([np.arange(*pair) for pair in plan.rows(rank)])].any(0)
-        seen[np.concatenate([np.arange(*pair) for pair in plan.rows(rank)])] = False
-        assert received == seen.sum() * 2 * SIZE * BYTES
-        assert count(seen_keys(mask, plan.rows(rank))) - count(common(seen_keys(mask, plan.rows(rank)), plan.rows(rank))) == seen.sum()
-
-
-@pytest.mark.parametrize("method", ["magi", "halo"])
-@pytest.mark.parametrize("name", masks.names())
-def test_what_is_returned_is_the_gradients_of_those_keys(name: str, method: str) -> None:
-    """Backward brings every key again and takes its gradient home: twice the forward in all."""
-    plan = plan_if_taken(method, mask_of(name, 401), case_of(401, (2, 1)), 4)
-    there = both_ways(plan) if plan else []
+    if plan is None:
+        return
+    for rank in range(4):
+        own, keys = tokens(plan.rows(rank)), seen_keys(mask, plan.rows(rank))
+        seen = mask.dense()[own].any(0)
+        seen[own] = False
+        assert sum(received_from(record(plan, rank).forward).values()) == seen.sum() * 2 * SIZE * BYTES
+        assert count(keys) - count(common(keys, plan.rows(rank))) == seen.sum()
+    there = both_ways(plan)
     assert sum(backward for _, backward in there) == 2 * sum(forward for forward, _ in there)
 
 
@@ -248,13 +214,11 @@ def test_without_stages_the_same_keys_come_for_one_call(name: str, method: str) 
     plans = [plan_of(method, mask, case, 4, options={"stages": stages}) for stages in (0, 2)]
     assert both_ways(plans[0]) == both_ways(plans[1])
     for rank in range(4):
-        (comm, turn), (in_stages, its_turn) = (trace(plan, rank) for plan in plans)
-        rows = np.concatenate([np.arange(*pair) for pair in plans[0].rows(rank)])
-        area = int(mask.dense()[rows].sum())
-        calls = [[event.call.area for event in part if event.call] for part in (comm.events[:turn], comm.events[turn:])]
-        assert calls == [[area] if area else []] * 2
-        assert received_from(comm.events[:turn]) == received_from(in_stages.events[:its_turn])
-        assert received_from(comm.events[turn:]) == received_from(in_stages.events[its_turn:])
+        at_once, in_stages = (record(plan, rank) for plan in plans)
+        area = int(mask.dense()[tokens(plans[0].rows(rank))].sum())
+        assert [attention_calls(at_once.forward), attention_calls(at_once.backward)] == [[area] if area else []] * 2
+        assert received_from(at_once.forward) == received_from(in_stages.forward)
+        assert received_from(at_once.backward) == received_from(in_stages.backward)
 
 
 HALOS = {  # tokens received by each of 8 ranks of 60 tokens, from the definition of the mask
@@ -270,12 +234,8 @@ HALOS = {  # tokens received by each of 8 ranks of 60 tokens, from the definitio
 def test_a_halo_is_as_long_as_windows_reach(case: str) -> None:
     mask, received = HALOS[case]
     plan = plan_of("halo", mask, case_of(SEQLEN, (4, 2)), 8)
-    token, sums = 2 * 2 * SIZE, both_ways(plan)
-    assert sum(forward for forward, _ in sums) == sum(received) * token
-    assert sum(backward for _, backward in sums) == 2 * sum(received) * token
-    events = [trace(plan, rank) for rank in range(8)]
-    arrived = [sum(size for event in comm.events[:turn] for _, size in event.receives) for comm, turn in events]
-    assert arrived == [tokens * token * BYTES for tokens in received]
+    arrived = [sum(received_from(record(plan, rank).forward).values()) for rank in range(8)]
+    assert arrived == [number * 2 * 2 * SIZE * BYTES for number in received]
 
 
 @pytest.mark.parametrize(("mask", "rank"), [("causal", 3), ("full", 0), ("prefix_lm_causal", 3), ("global_sliding_window", 0)])
@@ -297,7 +257,7 @@ def test_a_ring_sends_keys_no_further_than_somebody_sees_them(mask: masks.Mask) 
     """
     ranks = 8
     ring, burst = plan_of("ring_p2p", mask, case_of(mask.seqlen_q), ranks), plan_of("burst", mask, case_of(mask.seqlen_q, (2, 2)), 8, "1x8")
-    dense, own = mask.dense(), [np.concatenate([np.arange(*pair) for pair in ring.rows(rank)]) for rank in range(ranks)]
+    dense, own = mask.dense(), [tokens(ring.rows(rank)) for rank in range(ranks)]
     sees = np.array([[dense[np.ix_(own[r], own[o])].any() for o in range(ranks)] for r in range(ranks)])  # [rank of rows, owner of keys]
 
     def moves(seen: np.ndarray) -> tuple[int, int]:
@@ -317,7 +277,7 @@ def test_a_ring_sends_keys_no_further_than_somebody_sees_them(mask: masks.Mask) 
     ):
         sums = both_ways(plan)
         assert (sum(f for f, _ in sums), sum(b for _, b in sums)) == (keys * token, backward)
-        assert sum(len(attention_calls(trace(plan, rank)[0])) for rank in range(ranks)) == sees.sum()
+        assert sum(len(attention_calls(record(plan, rank).forward)) for rank in range(ranks)) == sees.sum()
 
 
 def test_recorded_bytes_are_those_that_ranks_really_send() -> None:
@@ -327,7 +287,7 @@ def test_recorded_bytes_are_those_that_ranks_really_send() -> None:
         comms = world.comms()
         programs = [plan.program(comm) for comm in comms]
         world.run(lambda rank, programs=programs, plan=plan: step(programs[rank], plan, rank, "HLD"))
-        assert [comm.traffic.sent_bytes for comm in comms] == [trace(plan, rank)[0].traffic.sent_bytes for rank in range(4)]
+        assert [comm.traffic.sent_bytes for comm in comms] == [record(plan, rank).sent_bytes for rank in range(4)]
 
 
 def test_recordings_keep_the_operations() -> None:
@@ -336,6 +296,6 @@ def test_recordings_keep_the_operations() -> None:
         ("ring_allgather", "", ["all_gather"], ["all_gather", "reduce_scatter"]),
         ("mesh", "4x1", ["all_gather", "all_to_all"], ["all_gather", "reduce_scatter"]),
     ):
-        comm, turn = trace(plan_of(method, FULL, case_of(SEQLEN), 4, grid), 1)
-        posts = [[event.what for event in part if event.kind == "post"] for part in (comm.events[:turn], comm.events[turn:])]
+        program = record(plan_of(method, FULL, case_of(SEQLEN), 4, grid), 1)
+        posts = [[event.what for event in part if event.kind == "post"] for part in (program.forward, program.backward)]
         assert posts == [forward, backward]

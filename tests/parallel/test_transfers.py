@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from longca import masks
 from longca.masks.bands import Ints
 from longca.parallel import sharding
-from longca.parallel.method import make_plan
-from longca.parallel.methods.magi import Magi
 from longca.parallel.primitives import group_cast
 from longca.parallel.ranges import common, seen_keys
+from longca.parallel.recording import record
 from longca.parallel.transfers import Needs, in_stages, rounds
-from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local, trace
+from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local
 
 
 @st.composite
@@ -69,7 +68,7 @@ def test_needs_are_the_seen_keys_by_owner(name: str, ranks: int) -> None:
 def test_magi_is_right_in_rounds_that_are_not_joined(name: str, stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_cast, "JOIN_BYTES", 0)
     mask, case = mask_of(name), case_of(197)
-    plan = make_plan(Magi(), mask, case, 5, options={"stages": stages})
+    plan = plan_of("magi", mask, case, 5, options={"stages": stages})
     assert_right(run_local(plan), reference(mask, case))
 
 
@@ -78,7 +77,8 @@ def test_a_rank_sends_to_one_and_receives_from_one_at_a_time(name: str, monkeypa
     monkeypatch.setattr(group_cast, "JOIN_BYTES", 0)
     plan = plan_of("magi", mask_of(name, 401), case_of(401), 8)
     for rank in range(8):
-        posts = [event for event in trace(plan, rank)[0].events if event.kind == "post"]
+        program = record(plan, rank)
+        posts = [event for event in program.forward + program.backward if event.kind == "post"]
         assert all(len({peer for peer, _ in ends}) <= 1 for event in posts for ends in (event.sends, event.receives))
 
 
@@ -86,13 +86,12 @@ def test_a_rank_sends_to_one_and_receives_from_one_at_a_time(name: str, monkeypa
 def test_stages_are_attention_calls(stages: int, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One over the rank's own keys, and one for each stage; no more than there are rounds."""
     monkeypatch.setattr(group_cast, "JOIN_BYTES", 0)
-    plan = make_plan(Magi(), masks.full(64), case_of(64), 8, options={"stages": stages})
-    comm, turn = trace(plan, 0)
-    assert sum(event.kind == "attention" for event in comm.events[:turn]) == calls
+    plan = plan_of("magi", masks.full(64), case_of(64), 8, options={"stages": stages})
+    assert sum(event.kind == "attention" for event in record(plan, 0).forward) == calls
 
 
 def test_the_next_stage_travels_beside_the_attention_over_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_cast, "JOIN_BYTES", 0)
-    comm, turn = trace(make_plan(Magi(), masks.full(64), case_of(64), 8, options={"stages": 7}), 0)
-    kinds = [event.kind for event in comm.events[:turn] if event.kind in ("post", "wait", "attention")]
+    plan = plan_of("magi", masks.full(64), case_of(64), 8, options={"stages": 7})
+    kinds = [event.kind for event in record(plan, 0).forward if event.kind in ("post", "wait", "attention")]
     assert kinds == ["post", "attention", *["wait", "post", "attention"] * 6, "wait", "attention"]

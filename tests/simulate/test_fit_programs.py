@@ -30,13 +30,13 @@ def results() -> Results:
 
 
 def test_constants_come_back(results: Results) -> None:
-    fitted = fit_programs(results, START, 4)
-    assert fitted is not None
-    assert (fitted.measurements, fitted.compute.host_us) == (len(results.records), START.host_us)
-    assert fitted.error < 1e-3
+    compute, fits = fit_programs(results, START, 4)
+    assert {fit.name for fit in fits} == {f"compute.{name}" for name in (*SPEEDS, "launch_us")}
+    assert all(fit.measurements == len(results.records) and fit.error < 1e-3 for fit in fits)
+    assert compute.host_us == START.host_us
     for name in (*SPEEDS, "launch_us"):
-        assert getattr(fitted.compute, name) == pytest.approx(getattr(MADE, name), rel=0.01)
+        assert getattr(compute, name) == pytest.approx(getattr(MADE, name), rel=0.01)
 
 
 def test_few_records_fit_nothing(results: Results) -> None:
-    assert fit_programs(results, START, len(results.records) + 1) is None
+    assert fit_programs(results, START, len(results.records) + 1) == (START, [])

@@ -49,21 +49,11 @@ def errors(kernel: str, pass_: Pass, mask: str = "causal") -> list[float]:
 
     def error(one: Record) -> float:
         assert one.peak_gib is not None
-        inputs = (
-            2
-            * one.problem.seqlen
-            * (one.problem.heads_q * one.problem.head_dim + one.problem.heads_kv * (one.problem.head_dim + one.problem.head_dim_v))
-        )
-        inputs += 2 * one.problem.seqlen * one.problem.heads_q * one.problem.head_dim_v if pass_ is Pass.BWD else 0
-        shape = (
-            one.problem.seqlen,
-            one.problem.seqlen,
-            one.problem.heads_q,
-            one.problem.heads_kv,
-            one.problem.head_dim,
-            one.problem.head_dim_v,
-        )
-        return stated(one.kernel, pass_, *shape) / (one.peak_gib * GIB + inputs) - 1
+        case = one.problem
+        out = case.heads_q * case.head_dim_v
+        inputs = case.heads_q * case.head_dim + case.heads_kv * (case.head_dim + case.head_dim_v) + (out if pass_ is Pass.BWD else 0)
+        shape = (case.seqlen, case.seqlen, case.heads_q, case.heads_kv, case.head_dim, case.head_dim_v)
+        return stated(one.kernel, pass_, *shape) / (one.peak_gib * GIB + 2 * case.seqlen * inputs) - 1
 
     records = [one for one in read_all(JOURNALS).records if one.ok and one.kernel == kernel and one.problem.pass_ is pass_]
     return [error(one) for one in records if one.problem.mask == mask and one.problem.seqlen >= LONG]

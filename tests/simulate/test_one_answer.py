@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ Captured = pytest.CaptureFixture[str]
 SHAPE = {"gpus": 2, "heads": "8:4"}
 
 
+@cache
 def ask(**given: object) -> Recommendation:
     return longca.recommend("causal_document", "2K", **SHAPE | {"head_dim": 64, "cluster": "h100-ib"} | given)  # type: ignore[arg-type]
 

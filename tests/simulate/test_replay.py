@@ -10,8 +10,6 @@ from longca.errors import LongcaError
 from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.comm.trace import Event
-from longca.parallel.method import Plan
-from longca.parallel.recording import distinct_calls
 from longca.results.metrics import flops
 from longca.results.problem import Pass
 from longca.simulate.cluster import Algorithm, Cluster, Compute, Links, Operations
@@ -169,51 +167,3 @@ def test_every_method_takes_at_least_its_work_and_its_bytes(method: str) -> None
         shares = found.compute_share + found.exposed_share + found.late_share + found.host_share
         assert shares == pytest.approx(1.0, abs=1e-6)
     assert predict(programs, PLAIN, Pass.BOTH).ms <= (predict(programs, PLAIN, Pass.FWD).ms + predict(programs, PLAIN, Pass.BWD).ms) * 1.05
-
-
-def test_programs_recorded_in_other_processes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    from longca.simulate import forked, programs
-
-    plan = registry.plan("magi", masks.causal_document(512, documents=[200, 12, 300]), Case(512, 512, 4, 2, 64, 64, "bf16", "cuda"), 5)
-    here = programs.Programs.of(plan)
-    monkeypatch.setattr(programs, "MANY_RANKS", 4)
-    monkeypatch.setattr(programs, "PART", 2)
-    monkeypatch.setattr(forked, "cores", lambda: 2)
-    assert programs.Programs.of(plan).ranks == here.ranks
-
-
-def test_the_kernel_is_asked_about_each_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All steps of a ring are alike under a full mask. Gathered keys are another call on each rank: of many ranks it is asked about those
-    recorded here."""
-    from longca.parallel import recording
-    from longca.simulate import forked, programs
-
-    def asked(plan: Plan) -> set[str]:
-        return {call.mask_digest for call in distinct_calls(programs.Programs.of(plan).ranks)}
-
-    mask, case = masks.causal(512), Case(512, 512, 4, 2, 64, 64, "bf16", "cuda")
-    assert len(asked(registry.plan("ring_p2p", masks.full(512), case, 8))) == 1
-    plan = registry.plan("ring_allgather", mask, case, 8)
-    first_keys = [mask.rows(rows).cols([(0, rows[-1][1])]).digest for rows in plan.shards]
-    assert asked(plan) == set(first_keys)
-    monkeypatch.setattr(programs, "MANY_RANKS", 4)
-    monkeypatch.setattr(programs, "PART", 2)
-    monkeypatch.setattr(programs, "RANKS_HERE", 3)
-    monkeypatch.setattr(forked, "cores", lambda: 2)
-    assert asked(plan) == {first_keys[rank] for rank in (0, 3, 6, 7)}
-    monkeypatch.setattr(recording, "MOST_CALLS", 2)
-    assert len(asked(plan)) == 2
-
-
-def test_results_of_forked_processes_come_in_order_and_errors_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    from longca.simulate import forked
-
-    monkeypatch.setattr(forked, "cores", lambda: 3)
-    here = os.getpid()
-    assert list(forked.map_forked(lambda x: (x, os.getpid() == here), [1, 2, 3])) == [(1, False), (2, False), (3, False)]
-    with pytest.raises(ZeroDivisionError):
-        list(forked.map_forked(lambda x: 1 / x, [1, 0]))
-    nested = forked.map_forked(lambda x: list(forked.map_forked(lambda y: (x, y), [1, 2])), [3, 4])
-    assert list(nested) == [[(3, 1), (3, 2)], [(4, 1), (4, 2)]]

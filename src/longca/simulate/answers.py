@@ -13,10 +13,10 @@ from longca.results.shown import Part, Shown
 from longca.simulate import cluster as clusters
 from longca.simulate import words
 from longca.simulate.against import Pair, measured_names
-from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import Cluster
 from longca.simulate.contest import Contest, contests
 from longca.simulate.errors import Trust, kind_of, margin, spread_of, trust_in, usual
+from longca.simulate.fit import Fit
 from longca.simulate.published import Point, Published
 from longca.simulate.request import Request
 from longca.simulate.run import Simulated

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
 from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
-from longca.results.files import TRANSFERS
+from longca.results.files import TRANSFERS, journals_below
+from longca.results.grouping import grouped
 from longca.results.metrics import flops_of
 from longca.results.problem import Pass
 from longca.results.reading import Results, read_all
@@ -23,21 +23,13 @@ from longca.results.record import Record
 from longca.simulate.against import measured, recorded
 from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import backward_bytes
+from longca.simulate.fit import Fit, costs_of, error_of, rounded
 from longca.simulate.fit_programs import fit_programs
 from longca.simulate.predict import predict
 
 POINT_TO_POINT = "p2p"
 HALVINGS = 8  # of the range in which the number of cores is looked for
 FEWEST = 4  # cells of a pass, or sizes of a transfer, from which constants are taken
-
-
-class Fit(NamedTuple):
-    """A constant, how many measurements it comes from, and the median error of the fit."""
-
-    name: str
-    value: float
-    measurements: int
-    error: float
 
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
@@ -49,16 +41,12 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster
     if not folder.exists():
         raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
-    results = _results(folder)
+    folders = journals_below(folder)
+    results = read_all(tuple(folders)) if folders else None
     if results is not None:
         compute, fits = _compute(results, cluster.compute, kernel)
-        if not (fits or kernel or cluster.cores) and (fitted := fit_programs(results, compute, FEWEST)) is not None:
-            compute = fitted.compute
-            fits = [
-                Fit(f"compute.{name}", value, fitted.measurements, fitted.error)
-                for name, value in asdict(compute).items()
-                if value != getattr(cluster.compute, name)
-            ]
+        if not (fits or kernel or cluster.cores):
+            compute, fits = fit_programs(results, compute, FEWEST)
         cluster = replace(_of_device(cluster, results) if fits else cluster, compute=compute)
     transfers = read_transfers(folder / TRANSFERS) if (folder / TRANSFERS).exists() else []
     pairs = [transfer for transfer in transfers if transfer.op == POINT_TO_POINT]
@@ -77,13 +65,6 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster
     return cluster, fits
 
 
-def _results(folder: Path) -> Results | None:
-    from longca.results.files import journals_below
-
-    folders = journals_below(folder)
-    return read_all(tuple(folders)) if folders else None
-
-
 def _of_device(cluster: Cluster, results: Results) -> Cluster:
     """The cluster with the device that its compute was measured on, whose peak and memory limit what is simulated."""
     here = [results.environment(record) for record in results.records if record.ok and not record.simulated]
@@ -93,7 +74,7 @@ def _of_device(cluster: Cluster, results: Results) -> Cluster:
     device = next(iter(devices.values()), None)
     if device is None or device.name == cluster.device:
         return cluster
-    return replace(cluster, device=device.name, memory_gib=_round(device.memory_gib or cluster.memory_gib))
+    return replace(cluster, device=device.name, memory_gib=rounded(device.memory_gib or cluster.memory_gib))
 
 
 def read_transfers(path: Path) -> list[TransferTime]:
@@ -142,20 +123,12 @@ def _is_alone(record: Record) -> bool:
 
 def _fastest(records: Iterable[Record]) -> list[Record]:
     """Of each mask, length and shape the fastest record: methods run the kernel that is best for a mask."""
-    best: dict[tuple[object, ...], Record] = {}
-    for record in records:
-        key = (
-            record.built.digest,
-            record.problem.seqlen,
-            record.problem.heads_q,
-            record.problem.heads_kv,
-            record.problem.head_dim,
-            record.problem.head_dim_v,
-            record.problem.dtype,
-        )
-        if key not in best or record.times.median < best[key].times.median:
-            best[key] = record
-    return list(best.values())
+
+    def question(record: Record) -> tuple[object, ...]:
+        own = record.problem
+        return record.built.digest, own.seqlen, own.heads_q, own.heads_kv, own.head_dim, own.head_dim_v, own.dtype
+
+    return [min(same, key=lambda record: record.times.median) for same in grouped(records, question).values()]
 
 
 def _pairs(record: Record, results: Results, compute: Compute) -> int | None:
@@ -175,33 +148,26 @@ def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[floa
     work = np.array([flops_of(pairs * r.problem.heads_q, r.problem.head_dim, r.problem.head_dim_v, pass_) for r, pairs in features], float)
     columns = [work / 1e12]
     if pass_ is Pass.BWD:
-        columns.append(
-            np.array(
-                [
-                    backward_bytes(r.built.seqlen_q // r.problem.ranks, r.problem.heads_q, r.problem.head_dim, r.problem.dtype) / 1e9
-                    for r, _ in features
-                ]
-            )
-        )
+        shapes = [(r.built.seqlen_q // r.problem.ranks, r.problem.heads_q, r.problem.head_dim, r.problem.dtype) for r, _ in features]
+        columns.append(np.array([backward_bytes(*shape) / 1e9 for shape in shapes]))
     matrix = np.stack(columns, 1) / seconds[:, None]
-    solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
-    if len(solution) > 1 and min(solution) <= 0:  # the times do not tell rows and tiles apart
+    costs = costs_of(matrix)
+    if len(costs) > 1 and min(costs) <= 0:  # the times do not tell rows and tiles apart
         matrix = matrix[:, :1]
-        solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
-    error = float(median(np.abs(matrix @ solution - 1).tolist()))
-    return _round(1 / solution[0]), _round(1 / solution[1]) if len(solution) > 1 else None, error
+        costs = costs_of(matrix)
+    return rounded(1 / costs[0]), rounded(1 / costs[1]) if len(costs) > 1 else None, error_of(matrix, costs)
 
 
 def fit_links(name: str, transfers: Sequence[TransferTime]) -> tuple[Links, list[Fit]]:
     """Seconds (the median sample) = latency + bytes / bandwidth: least squares of relative errors."""
     seconds = np.array([median(transfer.seconds) for transfer in transfers])
     matrix = np.array([(1.0, transfer.bytes) for transfer in transfers]) / seconds[:, None]
-    (latency, per_byte), *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
+    latency, per_byte = costs_of(matrix)
     if per_byte <= 0:
         raise BadInput(f"transfers {name} nodes take no longer with more bytes, so they give no bandwidth; measure larger ones too.")
     latency = max(0.0, float(latency))
-    error = float(median(np.abs(matrix @ np.array([latency, per_byte]) - 1).tolist()))
-    fitted = Links(gb_s=_round(1e-9 / per_byte), efficiency=1.0, latency_us=_round(latency * 1e6))
+    error = error_of(matrix, np.array([latency, per_byte]))
+    fitted = Links(gb_s=rounded(1e-9 / per_byte), efficiency=1.0, latency_us=rounded(latency * 1e6))
     count = len(transfers)
     return fitted, [Fit(f"{name}.gb_s", fitted.gb_s, count, error), Fit(f"{name}.latency_us", fitted.latency_us, count, error)]
 
@@ -223,9 +189,5 @@ def _fit_cores(results: Results, cluster: Cluster) -> tuple[Cluster, list[Fit]]:
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if median(errors(middle)) > 0 else (low, middle)
-    cores = _round(high)
+    cores = rounded(high)
     return replace(cluster, cores=cores), [Fit("cores", cores, len(chosen), median(map(abs, errors(cores))))]
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.4g}")

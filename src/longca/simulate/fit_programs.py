@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,37 +13,28 @@ from longca.results.record import Record
 from longca.simulate.against import measured, recorded
 from longca.simulate.cluster import Compute
 from longca.simulate.costs import attention_s, memory_s
+from longca.simulate.fit import Fit, costs_of, error_of, rounded
 
 SPEEDS, LAUNCH = ("forward_tflops", "backward_tflops", "memory_gb_s"), "launch_us"
 ENDLESS = 1e12  # a speed at which nothing takes time
 
 
-class Fitted(NamedTuple):
-    """The constants, how many records they come from, and the median error of the times without transfers."""
-
-    compute: Compute
-    measurements: int
-    error: float
-
-
-def fit_programs(results: Results, compute: Compute, fewest: int) -> Fitted | None:
-    """None for fewer records than this. Seconds are a sum of work over speeds and of operations' launches: least squares of relative
-    errors over the slowest rank of each record. A constant that would be negative keeps its value."""
+def fit_programs(results: Results, compute: Compute, fewest: int) -> tuple[Compute, list[Fit]]:
+    """Returns the constants and those that are new; none where there are fewer records. Seconds are a sum of work over speeds and of
+    operations' launches: least squares over the slowest rank of each record. A constant that would be negative keeps its value."""
     timed = [record for record in measured(results) if record.over_ranks and record.over_ranks.wait_share is not None]
     rows = [(_alone_s(record), _work(programs.events(record.problem.pass_), compute)) for record, programs in recorded(results, timed)]
     if len(rows) < fewest:
-        return None
+        return compute, []
     seconds, work = np.array([own for own, _ in rows]), np.array([parts for _, parts in rows])
-    matrix, columns = work / seconds[:, None], list(range(work.shape[1]))
-    while True:
-        solution, *_ = np.linalg.lstsq(matrix[:, columns], np.ones(len(seconds)), rcond=None)
-        if (solution > 0).all():
-            break
-        del columns[int(solution.argmin())]
-    error = float(median(np.abs(matrix[:, columns] @ solution - 1).tolist()))
-    names = [*SPEEDS, LAUNCH]
-    values = {names[column]: 1 / cost if names[column] in SPEEDS else cost for column, cost in zip(columns, solution, strict=True)}
-    return Fitted(replace(compute, **{name: float(f"{value:.4g}") for name, value in values.items()}), len(rows), error)
+    matrix, names = work / seconds[:, None], [*SPEEDS, LAUNCH]
+    while min(costs := costs_of(matrix)) <= 0:
+        least = int(costs.argmin())
+        matrix = np.delete(matrix, least, 1)
+        del names[least]
+    values = {name: rounded(1 / cost if name in SPEEDS else cost) for name, cost in zip(names, costs, strict=True)}
+    error = error_of(matrix, costs)
+    return replace(compute, **values), [Fit(f"compute.{name}", value, len(rows), error) for name, value in values.items()]
 
 
 def _alone_s(record: Record) -> float:

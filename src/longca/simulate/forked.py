@@ -40,6 +40,17 @@ def map_forked(function: Callable[[Item], Result], items: Sequence[Item]) -> Ite
         _function = None
 
 
+def map_longest_first(function: Callable[[Item], Result], items: Sequence[Item], length: Callable[[Item], float]) -> Iterator[Result]:
+    """Returns function(item) of each item in order, and computes long ones first, so that no core is left with one at the end."""
+    order = sorted(range(len(items)), key=lambda number: -length(items[number]))
+    done, shown = dict[int, Result](), 0
+    for number, result in zip(order, map_forked(function, [items[number] for number in order]), strict=True):
+        done[number] = result
+        while shown in done:
+            yield done.pop(shown)
+            shown += 1
+
+
 def _prepare() -> None:
     """Makes Ctrl-C end a forked process at once, and the end of this process too. What was here before is not looked through for cycles."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

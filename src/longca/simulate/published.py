@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -51,7 +50,6 @@ class Figure(NamedTuple):
 class Published:
     """TFLOP/s per GPU of one cluster, of methods that LongCA has."""
 
-    cluster: str  # of LongCA, that models it
     speeds: dict[Figure, float]
     tokens_per_gpu: int
 
@@ -95,15 +93,10 @@ def published(cluster: str) -> Published:
     file = next((path for place in SHIPPED if (path := place / "published" / name).is_file()), None)
     if file is None:
         raise BadInput(f"no published figures come with LongCA for {cluster}; --validate takes h100-ib, b200-ib or cpu-gloo.")
-    return read(file, cluster)
-
-
-def read(file: Path, cluster: str) -> Published:
-    rows = list(csv.DictReader(file.read_text().splitlines()))
-    named = [(NAMES.get(row["method"], row["method"]), row) for row in rows]
-    known = [(method, row) for method, row in named if method in registry.names()]
-    speeds = {Figure(method, row["mask"], Pass(row["pass"]), int(row["gpus"])): float(row["tflops_per_gpu"]) for method, row in known}
-    return Published(cluster, speeds, int(rows[0]["tokens"]) // int(rows[0]["gpus"]))
+    rows = [row | {"method": NAMES.get(row["method"], row["method"])} for row in csv.DictReader(file.read_text().splitlines())]
+    known = [row for row in rows if row["method"] in registry.names()]
+    speeds = {Figure(row["method"], row["mask"], Pass(row["pass"]), int(row["gpus"])): float(row["tflops_per_gpu"]) for row in known}
+    return Published(speeds, int(rows[0]["tokens"]) // int(rows[0]["gpus"]))
 
 
 @lru_cache(maxsize=8)
@@ -127,17 +120,8 @@ def packs(seqlen: int) -> list[list[int]]:
     return drawn
 
 
-def recordings(
-    figures: Published, names: Sequence[str] = (*DENSE, *DOCUMENTS), gpus: Sequence[int] = (), number: int = PACKS
-) -> Iterator[tuple[str, str, Programs]]:
-    """(method, mask, programs) of what was published, of documents once for each of the first `number` packs."""
-    for name, ranks in product(names, gpus or figures.gpus):
-        for pack in packs(ranks * figures.tokens_per_gpu)[:number] if name in DOCUMENTS else [None]:
-            for method, programs in _methods(figures, name, ranks, pack):
-                yield method, name, programs
-
-
-def _methods(figures: Published, name: str, gpus: int, pack: list[int] | None) -> Iterator[tuple[str, Programs]]:
+def programs_of(figures: Published, name: str, gpus: int, pack: list[int] | None = None) -> Iterator[tuple[str, Programs]]:
+    """Each published method with its programs under a mask, with the documents of a pack."""
     tokens = gpus * figures.tokens_per_gpu
     settings: dict[str, Any] = {} if pack is None else {"documents": pack}
     mask, case = masks.build(name, tokens, **settings), Case(tokens, tokens, *SHAPE, "bf16", "cuda")
@@ -146,7 +130,7 @@ def _methods(figures: Published, name: str, gpus: int, pack: list[int] | None) -
         yield method.name, Programs.of(registry.plan(method.name, mask, case, gpus, kernel=KERNEL, options=options))
 
 
-def speeds_of(cluster: Cluster, name: str, programs: Sequence[tuple[str, Programs]]) -> dict[Figure, float]:
+def speeds_of(cluster: Cluster, name: str, programs: Iterable[tuple[str, Programs]]) -> dict[Figure, float]:
     """The predicted TFLOP/s per GPU of a mask's recordings."""
     return {
         Figure(method, name, pass_, recorded.plan.ranks): predict(recorded, cluster, pass_).tflops
@@ -166,7 +150,7 @@ def compare(
         for pack in (packs(gpus * figures.tokens_per_gpu)[:number] if mask in DOCUMENTS else [None])
     ]
     speeds: dict[Figure, list[float]] = {figure: [] for figure in figures.speeds}
-    found = map_forked(lambda part: speeds_of(cluster, part[0], list(_methods(figures, *part))), parts)
+    found = map_forked(lambda part: speeds_of(cluster, part[0], programs_of(figures, *part)), parts)
     for done, several in enumerate(found, 1):
         watch(done, len(parts))
         for figure, speed in several.items():

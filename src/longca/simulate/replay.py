@@ -84,7 +84,6 @@ class Computing(NamedTuple):
     """Compute of a rank that shares its cores."""
 
     rank: int
-    name: str
     start: float
     event: Event
 
@@ -191,15 +190,14 @@ class Replay:
                 rank.channels.setdefault(event.channel, deque()).append(post)
                 self._push(ready, post)
             else:
-                call = event.call
-                if call is not None:
-                    seconds, issued, name = attention_s(call, compute) * slow, self.host_s, "attention"
+                if event.call is not None:
+                    seconds, issued = attention_s(event.call, compute) * slow, self.host_s
                 else:
-                    seconds, issued, name = memory_s(event.bytes, event.calls, compute) * slow, self.host_s * event.calls, "memory"
+                    seconds, issued = memory_s(event.bytes, event.calls, compute) * slow, self.host_s * event.calls
                 if self.cluster.cores:
-                    self._compute_on_cores(number, name, seconds + issued, event)
+                    self._compute_on_cores(number, seconds + issued, event)
                     return
-                self._compute(number, name, seconds, issued, event)
+                self._compute(number, seconds, issued, event)
             rank.place += 1
         rank.times.end = max(rank.stream, rank.host)
 
@@ -233,7 +231,7 @@ class Replay:
                 rank.side_stream += memory_s(event.bytes, event.calls, self.cluster.compute) * self.slowness[number]
             rank.beside.popleft()
 
-    def _compute(self, number: int, name: str, seconds: float, issued: float, event: Event) -> None:
+    def _compute(self, number: int, seconds: float, issued: float, event: Event) -> None:
         """Several operations in a row take what the slower of host and stream takes."""
         rank = self.ranks[number]
         first = rank.host + issued / max(1, event.calls)
@@ -242,31 +240,30 @@ class Replay:
         rank.times.host += start - rank.stream
         end = max(start + seconds, rank.host)
         rank.times.host += end - start - seconds
-        if name == "attention":
-            rank.times.attention += seconds
-        else:
-            rank.times.memory += seconds
-        if number in self.watched:
-            call = event.call
-            label = name if call is None else f"attention {'backward' if call.backward else 'forward'} {call.rows}x{call.keys}"
-            rank.times.spans.append(Span(name, label, start, end, event.bytes))
+        self._spent(number, event, seconds, start, end)
         rank.stream = end
 
-    def _compute_on_cores(self, number: int, name: str, seconds: float, event: Event) -> None:
+    def _spent(self, number: int, event: Event, seconds: float, start: float, end: float) -> None:
+        """Counts compute of a rank."""
+        times, call = self.ranks[number].times, event.call
+        if call is None:
+            times.memory += seconds
+        else:
+            times.attention += seconds
+        if number in self.watched:
+            label = "memory" if call is None else f"attention {'backward' if call.backward else 'forward'} {call.rows}x{call.keys}"
+            times.spans.append(Span("memory" if call is None else "attention", label, start, end, event.bytes))
+
+    def _compute_on_cores(self, number: int, seconds: float, event: Event) -> None:
         """Ranks that share cores compute at the speed that they get; host and stream are one."""
         rank = self.ranks[number]
         rank.host = rank.stream = start = max(rank.host, rank.stream)
-        self._push(start, [Flow(Computing(number, name, start, event), max(seconds, 1e-9), [self.links.cores(number)], 1.0)])
+        self._push(start, [Flow(Computing(number, start, event), max(seconds, 1e-9), [self.links.cores(number)], 1.0)])
 
     def _computed(self, done: Computing, now: float) -> None:
         rank = self.ranks[done.rank]
         rank.host = rank.stream = now
-        if done.name == "attention":
-            rank.times.attention += now - done.start
-        else:
-            rank.times.memory += now - done.start
-        if done.rank in self.watched:
-            rank.times.spans.append(Span(done.name, done.name, done.start, now, done.event.bytes))
+        self._spent(done.rank, done.event, now - done.start, done.start, now)
         rank.place += 1
         self._advance(done.rank)
 

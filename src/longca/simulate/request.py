@@ -21,6 +21,7 @@ from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import Method, Plan
+from longca.results.grouping import grouped
 from longca.results.problem import Problem, Split
 from longca.results.record import LevelName
 from longca.text import parse_size
@@ -110,10 +111,7 @@ def every_grid(method: Method, case: Case, ranks: int) -> list[Grid]:
 
 def jobs_of(cells: Sequence[Cell]) -> list[list[Cell]]:
     """The cells of each job: the passes of one plan."""
-    jobs: dict[Cell, list[Cell]] = {}
-    for cell in cells:
-        jobs.setdefault(cell.job, []).append(cell)
-    return list(jobs.values())
+    return list(grouped(cells, lambda cell: cell.job).values())
 
 
 def plan_job(cells: Sequence[Cell]) -> Plan:

@@ -23,7 +23,7 @@ from longca.results.journal import Journal
 from longca.results.metrics import GIB, peak
 from longca.results.record import Environment, Memory, Outcome, RankFigures, Record, Status, Times
 from longca.simulate.cluster import Cluster
-from longca.simulate.forked import MANY_RANKS, cores, map_forked
+from longca.simulate.forked import MANY_RANKS, cores, map_forked, map_longest_first
 from longca.simulate.predict import Prediction, predict
 from longca.simulate.programs import record_job
 from longca.simulate.request import Request, jobs_of, plan_job
@@ -59,19 +59,9 @@ def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) ->
     few plans, ranks and passes of each."""
     jobs: list[Job] = [(cells, cluster, tuple(watched)) for cells in jobs_of(request.cells())]
     ranks = sum(cells[0].problem.ranks for cells, _, _ in jobs if cells[0].split is not None)
-    if ranks < MANY_RANKS or len(jobs) < cores():
-        for job in jobs:
-            yield from simulate_job(job)
-        return
-    # long ones first, so that no core is left with one at the end
-    order = sorted(range(len(jobs)), key=lambda number: -_length(jobs[number]))
-    done: dict[int, list[Simulated]] = {}
-    shown = 0
-    for number, results in zip(order, map_forked(simulate_job, [jobs[number] for number in order]), strict=True):
-        done[number] = results
-        while shown in done:
-            yield from done.pop(shown)
-            shown += 1
+    on_cores = ranks >= MANY_RANKS and len(jobs) >= cores()
+    for results in map_longest_first(simulate_job, jobs, _length) if on_cores else map(simulate_job, jobs):
+        yield from results
 
 
 def refuse_dtypes(request: Request, cluster: Cluster) -> None:

@@ -19,7 +19,7 @@ from longca.results.record import Outcome, Status
 from longca.simulate.bounds import Bound, bound_of, looks, quick_bound
 from longca.simulate.cluster import Cluster
 from longca.simulate.contest import AS_LONG, contests
-from longca.simulate.forked import MANY_RANKS, cores, map_forked
+from longca.simulate.forked import MANY_RANKS, cores, map_forked, map_longest_first
 from longca.simulate.request import Request, jobs_of, plan_job
 from longca.simulate.run import Simulated, simulate_plan, too_large, unsupported
 
@@ -68,29 +68,23 @@ def search(request: Request, cluster: Cluster, show: Show = lambda number: None)
 
     In each pack, everything is simulated that may take less time than the best of this pack; then, what may take less time in all packs
     together than the best of all packs."""
-    packs: dict[Cell, list[list[Cell]]] = {}
-    for cells in jobs_of(request.cells()):
-        packs.setdefault(changed(cells[0].job, split=None), []).append(cells)
-    # those with the most work first, so that no core is left with one at the end
-    order = sorted(packs, key=lambda cell: -mask_of(cell.problem).area)
-    done = dict[Cell, list[Simulated]]()
-    for cell, found in zip(order, map_forked(lambda cell: search_pack(packs[cell], cluster, show), order), strict=True):
-        done[cell] = found
-        show(sum(map(len, done.values())))
-    yield from complete([result for cell in packs for result in done[cell]], cluster, request)
+    packs = grouped(jobs_of(request.cells()), lambda cells: changed(cells[0].job, split=None))
+    results = list[Simulated]()
+    for found in map_longest_first(lambda jobs: PackSearch(jobs, cluster, show).run(), list(packs.values()), _area):
+        results += found
+        show(len(results))
+    yield from complete(results, cluster, request)
 
 
-def search_pack(jobs: Sequence[list[Cell]], cluster: Cluster, show: Show = lambda number: None) -> list[Simulated]:
-    """The results of one pack, in the order of its cells."""
-    done = PackSearch(jobs, cluster, show).run()
-    return [done[cell] for cells in jobs for cell in cells]
+def _area(jobs: Sequence[list[Cell]]) -> int:
+    return mask_of(jobs[0][0].problem).area
 
 
 class PackSearch:
     """The search in one pack: `done` are the results so far, `best` is the least time of each pass."""
 
     def __init__(self, jobs: Sequence[list[Cell]], cluster: Cluster, show: Show) -> None:
-        self.cluster, self.show = cluster, show
+        self.jobs, self.cluster, self.show = jobs, cluster, show
         self.done, self.best = dict[Cell, Simulated](), dict[Pass, float]()
         self.candidates, self.tried = list[Candidate](), list[Candidate]()
         for cells in jobs:
@@ -108,7 +102,8 @@ class PackSearch:
     def _quick_bound(self, candidate: Candidate) -> dict[Pass, float]:
         return quick_bound(candidate.plan, self.cluster, candidate.passes)
 
-    def run(self) -> dict[Cell, Simulated]:
+    def run(self) -> list[Simulated]:
+        """Returns the results in the order of the cells."""
         for once in (False, True):
             waiting = [(candidate.total, number) for number, candidate in enumerate(self.candidates)]
             heapify(waiting)
@@ -121,7 +116,7 @@ class PackSearch:
         for candidate in self.candidates:
             if candidate.cells[0] not in self.done:
                 self.note(candidate.skipped())
-        return self.done
+        return [self.done[cell] for cells in self.jobs for cell in cells]
 
     def note(self, results: Sequence[Simulated]) -> None:
         for result in results:

@@ -39,6 +39,11 @@ class Row:
     tile_imbalance: float = 1.0
     details: tuple[str, ...] = ()  # how tokens and documents are shared, where that is uneven
 
+    @property
+    def setting(self) -> str:
+        """The grid and the options."""
+        return f"{self.grid} {self.options}".strip()
+
     def as_dict(self) -> dict[str, Any]:
         return plain(asdict(self))
 

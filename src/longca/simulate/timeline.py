@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from longca.errors import BadInput
-from longca.simulate.replay import RankTimes, Span
+from longca.simulate.replay import RankTimes
 
-TRACKS = {"attention": "compute", "memory": "compute", "waiting": "compute", "transfer": "transfers"}
 ORDER = {"compute": 0, "transfers": 1}
 
 
@@ -22,26 +21,15 @@ def trace(times: Mapping[int, RankTimes], title: str) -> dict[str, Any]:
         for track, number in ORDER.items():
             events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": track}})
         for span in own.spans:
+            common = {"cat": span.kind, "name": span.name, "pid": rank, "ts": span.start * 1e6}
             if span.kind == "transfer":  # several may be under way at once
-                common = {"cat": span.kind, "name": span.name, "pid": rank, "tid": 1, "id": len(events)}
-                events.append({**common, "ph": "b", "ts": span.start * 1e6, "args": {"bytes": span.bytes}})
+                common |= {"tid": ORDER["transfers"], "id": len(events)}
+                events.append({**common, "ph": "b", "args": {"bytes": span.bytes}})
                 events.append({**common, "ph": "e", "ts": span.end * 1e6})
             else:
-                events.append(_complete(rank, span))
+                args = {"bytes": span.bytes} if span.bytes else {}
+                events.append({**common, "tid": ORDER["compute"], "ph": "X", "dur": (span.end - span.start) * 1e6, "args": args})
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"title": title}}
-
-
-def _complete(rank: int, span: Span) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": span.kind,
-        "name": span.name,
-        "pid": rank,
-        "tid": ORDER[TRACKS[span.kind]],
-        "ts": span.start * 1e6,
-        "dur": (span.end - span.start) * 1e6,
-        "args": {"bytes": span.bytes} if span.bytes else {},
-    }
 
 
 def write_trace(times: Mapping[int, RankTimes], title: str, path: Path) -> None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
-from longca.results.problem import Problem
+from longca.results.grouping import grouped
 from longca.results.shown import Part
 from longca.results.tables import Table, format_figure
 from longca.simulate.against import Pair, measured_names
-from longca.simulate.calibrate import Fit
 from longca.simulate.cluster import DENSE, DOCUMENTS, Cluster
 from longca.simulate.contest import AS_LONG, Contest, Entry
 from longca.simulate.errors import ledger_of, spread_of, usual
+from longca.simulate.fit import Fit
 from longca.simulate.published import Point, Published
 from longca.simulate.request import Request
 from longca.simulate.sensitivity import Sensitivity
@@ -40,8 +40,7 @@ def plan(rows: Sequence[Row], splits: Request) -> list[Part]:
     """What methods send, hold and compute, how uneven plans share tokens, and what is refused."""
     shown, details, refused = list[list[str]](), dict[str, tuple[str, ...]](), dict[str, str]()
     for row in rows:
-        grid = f"{row.grid} {row.options}".strip()
-        case = f"{row.method} {grid} on {row.gpus} GPUs, {row.mask}:"
+        case = f"{row.method} {row.setting} on {row.gpus} GPUs, {row.mask}:"
         if row.refusal:
             refused[case] = row.refusal
             continue
@@ -49,7 +48,9 @@ def plan(rows: Sequence[Row], splits: Request) -> list[Part]:
             details[case] = row.details
         sent = (format_memory(row.inside_bytes), format_memory(row.between_bytes), str(row.messages), format_memory(row.peak_bytes))
         work = f"{row.pairs:.3g} pairs in {plural(row.attention_calls, 'call')}"
-        shown.append([row.method, grid, str(row.gpus), row.mask, format_size(row.seqlen), row.pass_, *sent, work, f"{row.imbalance:.2f}"])
+        shown.append(
+            [row.method, row.setting, str(row.gpus), row.mask, format_size(row.seqlen), row.pass_, *sent, work, f"{row.imbalance:.2f}"]
+        )
     parts: list[Part] = []
     if shown:
         note = "Each value is the largest of all GPUs, of one attention call. Memory is the peak of inputs, results, buffers, and declared "
@@ -64,25 +65,17 @@ def plan(rows: Sequence[Row], splits: Request) -> list[Part]:
 
 def model_rows(rows: Sequence[Row], layers: Mapping[str, int]) -> list[list[str]]:
     """What all layers of a model send together, and the most memory of one of them."""
-    kinds: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in rows:
-        key = (
-            row.method,
-            f"{row.grid} {row.options}".strip(),
-            str(row.gpus),
-            f"all {sum(layers.values())} layers",
-            format_size(row.seqlen),
-            row.pass_,
-        )
-        if not row.refusal:
-            kinds.setdefault((*key, str(row.seed)), {})[row.mask] = row
+
+    def kind(row: Row) -> tuple[str, ...]:
+        of_all = f"all {sum(layers.values())} layers"
+        return row.method, row.setting, str(row.gpus), of_all, format_size(row.seqlen), row.pass_, str(row.seed)
+
     shown = []
-    for (*names, _), own in kinds.items():
+    for (*names, _), own in grouped((row for row in rows if not row.refusal), kind).items():
         if len(own) == len(layers):
-            weighted = list(zip(own.values(), layers.values(), strict=True))
+            weighted = list(zip(own, layers.values(), strict=True))
             inside, between = (sum(count * getattr(row, name) for row, count in weighted) for name in ("inside_bytes", "between_bytes"))
-            messages = sum(count * row.messages for row, count in weighted)
-            peak = max(row.peak_bytes for row in own.values())
+            messages, peak = sum(count * row.messages for row, count in weighted), max(row.peak_bytes for row in own)
             shown.append([*names, format_memory(inside), format_memory(between), str(messages), format_memory(peak)])
     return shown
 
@@ -94,17 +87,15 @@ def layers_text(layers: Mapping[str, int]) -> str:
 
 def documents(cells: Sequence[Cell]) -> list[str]:
     """The number and the lengths of the documents of each mask that has some. They decide which method is the best."""
-    packs: dict[tuple[str, int], dict[Problem, Cell]] = {}
-    for cell in cells:
-        packs.setdefault((cell.problem.mask_title, cell.problem.seqlen), {})[cell.problem.every_pass] = cell
     sentences = []
-    for (mask, seqlen), own in packs.items():
-        drawn = {problem.seed: lengths for problem in own if (lengths := mask_of(problem).documents)}
+    for (mask, seqlen), own in grouped(cells, lambda cell: (cell.problem.mask_title, cell.problem.seqlen)).items():
+        packs = dict.fromkeys(cell.problem.every_pass for cell in own)
+        drawn = {problem.seed: lengths for problem in packs if (lengths := mask_of(problem).documents)}
         if not drawn:
             continue
         counts, every = [len(lengths) for lengths in drawn.values()], [length for lengths in drawn.values() for length in lengths]
         number = plural(counts[0], "document") if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} documents"
-        given = next(iter(own)).documents is not None
+        given = own[0].problem.documents is not None
         seeds = f"seed {next(iter(drawn))}" if len(drawn) == 1 else f"{len(drawn)} seeds, {min(drawn)} to {max(drawn)}"
         origin = "given" if given else f"drawn with {seeds}; --lengths gives your own"
         sentences.append(f"{mask}, {format_size(seqlen)} tokens: {number} of {min(every)} to {max(every)} tokens ({origin}).")
@@ -131,11 +122,8 @@ def simulation(found: Simulation) -> list[Part]:
         parts += [Table("", [*SIMULATED, *SHARES, "memory"], rows), ""]
         parts += [_skipped(contest) for contest in contests if len(contest.simulated) < len(contest.entries)]
         parts.append(f"SIMULATED on {found.name} ({found.cluster.about}), not measured. {LEGEND}")
-        parts += (
-            ["Each kind of layer has the tokens that suit its own mask; a plan for both shares one partition."]
-            if found.splits.layers
-            else []
-        )
+        if found.splits.layers:
+            parts.append("Each kind of layer has the tokens that suit its own mask; a plan for both shares one partition.")
         parts += [] if found.with_best else dict.fromkeys(line for contest in contests for line in trust(found, contest))
         parts += documents([result.cell for result in found.results])
     refused: dict[tuple[str, str], list[str]] = {}
@@ -281,9 +269,7 @@ def changes(hangs_on: Sensitivity) -> str:
 def published(name: str, cluster: Cluster, figures: Published, points: Sequence[Point]) -> list[Part]:
     """Published and predicted speeds, and the errors by kind of mask and by method."""
     first, last = figures.gpus[0], figures.gpus[-1]
-    lines: dict[tuple[str, str, str], list[Point]] = {}
-    for point in points:
-        lines.setdefault((point.figure.mask, point.figure.pass_.value, point.figure.method), []).append(point)
+    lines = grouped(points, lambda point: (point.figure.mask, point.figure.pass_.value, point.figure.method))
     columns = ["mask", "pass", "method", *(f"{gpus} GPUs" for gpus in figures.gpus), f"{last} over {first}"]
     rows = []
     for names, line in sorted(lines.items()):
