@@ -15,10 +15,12 @@ HERE = ("8:2 on a CPU, 64:8 on a GPU", "64 on a CPU, 128 on a GPU", "fp32 on a C
 
 
 def call(function: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:
-    """Calls a function, or makes a request, with the flags that have the names of its parameters, and these others."""
+    """Calls a function, or makes a request, with the flags that have the names of its parameters and were given, and these others. What
+    was not given has the default of the parameter."""
     from inspect import signature
 
-    return function(**{name: getattr(args, name) for name in signature(function).parameters if hasattr(args, name)} | others)
+    given = {name: value for name, value in vars(args).items() if value is not None and name in signature(function).parameters}
+    return function(**given | others)
 
 
 def typed(args: argparse.Namespace, add_arguments: Callable[[argparse.ArgumentParser], None]) -> dict[str, str]:
@@ -113,8 +115,8 @@ def add_plugins(parser: Parser, what: str) -> None:
     )
 
 
-def add_seed(parser: Parser, what: str = "the seed of masks and data (default 0)", default: int | None = 0) -> None:
-    parser.add_argument("--seed", type=int, default=default, metavar="N", help=what)
+def add_seed(parser: Parser, what: str = "the seed of masks and data (default 0)") -> None:
+    parser.add_argument("--seed", type=int, metavar="N", help=what)
 
 
 def add_device(parser: Parser) -> None:
@@ -142,7 +144,7 @@ def add_split(parser: Parser) -> None:
     """What `plan` and `simulate` are asked for."""
     parser.add_argument("--gpus", metavar="N,N", help="the number of GPUs that share the sequence (default 8)")
     parser.add_argument("--total-gpus", type=int, metavar="N", help="GPUs in all: tries every number that may share a sequence of --seqlen")
-    parser.add_argument("--tp", type=int, default=1, metavar="N", help="GPUs that share the heads (default 1); --gpus share the sequence")
+    parser.add_argument("--tp", type=int, metavar="N", help="GPUs that share the heads (default 1); --gpus share the sequence")
     parser.add_argument("--seqlen", dest="seqlens", metavar="S,S", help="tokens of all GPUs together, such as 512K")
     parser.add_argument("--per-gpu", metavar="S", help="tokens of each GPU instead, such as 8K (the default)")
     parser.add_argument("--masks", metavar="A,B", help="names, files or expressions, as in `longca run` (default causal)")
@@ -155,7 +157,7 @@ def add_split(parser: Parser) -> None:
     add_passes(parser)
     parser.add_argument("--grid", metavar="UxR[xW]", help="the grid of methods that have several (default: each method's own)")
     add_option(parser)
-    add_seed(parser, "one seed of the documents", default=None)
+    add_seed(parser, "one seed of the documents")
     parser.add_argument("--seeds", metavar="N|A,B", help="packs of documents: how many, or which seeds (simulate: 8, plan: 1)")
     parser.add_argument(
         "--workload", metavar="FILE", help="your own packs: a JSON object per line with mask and documents, as for `longca run`"

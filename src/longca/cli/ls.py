@@ -25,8 +25,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca.api.ls import ls
 
-    listing = ls(args.what, *args.names, details=args.details, plugins=args.plugins, png=args.png, lengths=args.lengths)
-    show(listing, args.json)
-    if listing.png is not None and not args.json:
-        print(f"wrote {listing.png}")
+    show(ls(args.what, *args.names, details=args.details, plugins=args.plugins, png=args.png, lengths=args.lengths), args.json)
     return 0

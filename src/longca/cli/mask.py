@@ -68,5 +68,5 @@ def _gallery(args: argparse.Namespace) -> int:
 
     if typed(args, add_arguments).keys() - {"gallery", "seqlen", "seed"}:
         raise BadInput("--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.")
-    print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or '8K'), args.seed)}")
+    print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or '8K'), args.seed or 0)}")
     return 0

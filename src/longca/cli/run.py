@@ -67,7 +67,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K (default 509 on a CPU, 8K on a GPU)")
     add_shape(what, *HERE)
     add_passes(what)
-    add_seed(what, "the seed of masks and data (default 0, or those of the suite)", default=None)
+    add_seed(what, "the seed of masks and data (default 0, or those of the suite)")
     what.add_argument("--seeds", metavar="N|A,B", help="several seeds: how many, from 0 on; or which, such as 42,43")
     add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5", several=True)
     add_documents(what)

@@ -14,9 +14,7 @@ HELP = "predict how long methods take on 8 to a thousand GPUs, from their record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--cluster", default="h100-ib", metavar="NAME|FILE", help="a cluster of LongCA, such as h100-ib, or your own TOML file"
-    )
+    parser.add_argument("--cluster", metavar="NAME|FILE", help="a cluster of LongCA (default h100-ib), or your own TOML file")
     add_split(parser)
     parser.add_argument(
         "--constant",
@@ -49,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
     _refuse_idle(args)
     if args.validate or args.against:
-        validation = validate_simulation(args.cluster, constants=args.constants, against=args.against)
+        validation = call(validate_simulation, args)
         if not args.json:
             show_parts(validation.parts())
         elif args.against:

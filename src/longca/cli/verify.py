@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
@@ -24,7 +20,6 @@ if TYPE_CHECKING:
     from longca.bench.many_devices.verify import CpFinding
     from longca.bench.one_device.verify import Finding
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels, or context-parallel methods, against an fp64 reference; exit code 1 if one is wrong"
 
 EXAMPLES = (
@@ -46,20 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--masks",
         metavar="A,B",
-        default="all",
         help="names, files, expressions such as 'causal & ~sliding_window(w=64)'; all (default): the paper's twelve; every: all static",
     )
     parser.add_argument("--seqlens", metavar="8K,997", help="tokens, any number (default 509 on a CPU, 8K on a GPU)")
-    parser.add_argument(
-        "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (default random)"
-    )
+    parser.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (default random)")
     parser.add_argument(
         "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
     )
-    parser.add_argument(
-        "--repeat", type=int, default=1, metavar="N", help="check N times on each data set, to find errors that occur only sometimes"
-    )
-    parser.add_argument("--rows", choices=("sampled", "all"), default="sampled", help="rows to compare beyond 512 tokens (default sampled)")
+    parser.add_argument("--repeat", type=int, metavar="N", help="check N times on each data set, to find errors that occur only sometimes")
+    parser.add_argument("--rows", choices=("sampled", "all"), help="rows to compare beyond 512 tokens (default sampled)")
     parser.add_argument(
         "--quick", action="store_true", help="check three masks (causal, share_question, global_sliding_window), without trials"
     )
@@ -85,8 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from longca.bench.run.runner import Stop
+
     _refuse_other_level(args)
-    with _signals_stop():
+    with Stop().listening():
         return _verify_methods(args) if args.level == "cp" else _verify_kernels(args)
 
 
@@ -166,25 +158,6 @@ class Shower:
             write_over(f"[{count}] {finding}")
         else:
             print(f"[{count}] {finding}" + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _signals_stop() -> Iterator[None]:
-    """Ctrl-C or SIGTERM stops the verification once. Further signals are ignored until the process ends, so that workers are ended and
-    results are printed."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        for which in STOPPING:
-            signal.signal(which, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is stop:
-                signal.signal(number, handler)
 
 
 class OutputPrinter:
