@@ -19,6 +19,7 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
 def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

@@ -119,6 +119,7 @@ def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 BAD = [
     (["nosuch"], f"unknown command 'nosuch'; known are: {', '.join(verbs())}."),
     (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
+    (["export", "nowhere", "--csv", "--md"], "--csv and --md cannot all be printed; give all but one of them a FILE."),
     (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
     (["ls", "masks", "nosuch"], "unknown name 'nosuch'; known are: "),
     (["ls", "masks", "--details"], "--details is for `longca ls kernels`; leave it out."),
@@ -179,11 +180,12 @@ def test_output_that_cannot_be_written_ends_without_a_traceback(shell: str, code
     assert done.stderr.count("\n") == bool(sentence)
 
 
-PLUGIN = """import longca
+MY_KERNEL = Path(__file__).parents[2] / "examples" / "my_kernel.py"
+PREFERRED = """import longca
 from longca.kernels.base import Preference
 
-class {name}(longca.Kernel):
-    name, devices, capability, backward, {preference} = "{name}", ("cpu", "cuda"), (0, 0), "none", {value}
+class First(longca.Kernel):
+    name, devices, capability, backward, preference = "first_of_all", ("cpu", "cuda"), (0, 0), "none", Preference(cpu=0)
 
     def supports(self, mask, case):
         return longca.Yes()
@@ -194,23 +196,16 @@ class {name}(longca.Kernel):
 
 
 def test_kernels_of_a_plugin_take_part_in_explain_if_they_have_a_preference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "first.py").write_text(PREFERRED)
     common = ["explain", "--mask", "causal", "--seqlen", "64", "--forward-only", "--device", "cpu", "--plugin"]
-    (tmp_path / "first.py").write_text(PLUGIN.format(name="first_of_all", preference="preference", value="Preference(cpu=0)"))
-    assert main([*common, str(tmp_path / "first.py")]) == 0
+    assert main([*common, str(tmp_path / "first.py"), "--plugin", str(MY_KERNEL)]) == 0
     shown = capsys.readouterr()
     assert "likely first_of_all" in shown.out
-    assert not shown.err
-    (tmp_path / "never.py").write_text(PLUGIN.format(name="never_chosen", preference="about", value="''"))
-    assert main([*common, str(tmp_path / "never.py")]) == 0
-    shown = capsys.readouterr()
-    assert "never_chosen" not in shown.out
-    assert shown.err.startswith("note: never_chosen sets no `preference`, so `best` never chooses it")
+    assert "my_kernel" not in shown.out
+    assert shown.err.startswith("note: my_kernel sets no `preference`, so `best` never chooses it")
 
 
 @pytest.mark.parametrize("command", [["mask", "causal", "--seqlen", "64"], ["recommend", "--mask", "causal", "--seqlen", "32K"]])
-def test_a_plugin_without_masks_is_noted_where_only_masks_count(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "none.py").write_text(PLUGIN.format(name="no_mask_here", preference="about", value="''"))
-    assert main([*command, "--plugin", str(tmp_path / "none.py")]) == 0
-    assert f"none.py has no mask, and `longca {command[0]}` uses only the masks of a plugin." in capsys.readouterr().err
+def test_a_plugin_without_masks_is_noted_where_only_masks_count(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--plugin", str(MY_KERNEL)]) == 0
+    assert f"my_kernel.py has no mask, and `longca {command[0]}` uses only the masks of a plugin." in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json, add_local, add_passes
+from longca.cli._flags import add_json, add_local, add_passes, flag
 
 HELP = "show where the time of a kernel goes, and the least time of the device; writes traces for Perfetto"
 EXAMPLES = (
@@ -15,10 +15,10 @@ JSON_LINES = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernel", required=True, metavar="K", help="a name, a file, FILE.py:KERNEL, or a file at a git revision")
-    parser.add_argument("--mask", metavar="M", help="a name, a file or an expression (default causal)")
-    parser.add_argument("--seqlen", metavar="S", help="tokens (default 509 on a CPU, 8K on a GPU)")
+    flag(parser, "--kernel", "K", "a name, a file, FILE.py:KERNEL, or a file at a git revision", required=True)
+    flag(parser, "--mask", "M", "a name, a file or an expression (default causal)")
+    flag(parser, "--seqlen", "S", "tokens (default 509 on a CPU, 8K on a GPU)")
     add_passes(parser)
-    parser.add_argument("--out", metavar="DIR", help="the folder of the traces (default out/profile)")
+    flag(parser, "--out", "DIR", "the folder of the traces (default out/profile)")
     add_local(parser, several=False)
     add_json(parser, "print one JSON object per GPU kernel or operation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import call
+from longca.cli._flags import call, flag
 from longca.cli._notes import note, say_lacks
 
 HELP = "check a journal and pack it for publication"
@@ -12,10 +12,10 @@ HELP = "check a journal and pack it for publication"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("journal", metavar="DIR", help="a folder that `longca run` wrote")
-    parser.add_argument("--out", metavar="DIR", help="the folder of the packed copy (default submission)")
-    parser.add_argument("--name", metavar="NAME", help="the name of the copy below the device's folder (default: that of DIR)")
+    flag(parser, "--out", "DIR", "the folder of the packed copy (default submission)")
+    flag(parser, "--name", "NAME", "the name of the copy below the device's folder (default: that of DIR)")
     words = "remove this word from all texts, such as the name of the machine that measured; repeatable"
-    parser.add_argument("--private", action="append", default=[], metavar="WORD", help=words)
+    flag(parser, "--private", "WORD", words, action="append", default=[])
 
 
 def run(args: argparse.Namespace) -> int:

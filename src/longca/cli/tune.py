@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_device
+from longca.cli._flags import add_device, flag
 from longca.cli.explain import add_call
 
 HELP = "measure the kernels that `best`, the default of longca.attention, may choose for a call; later calls of its class do not autotune"
@@ -17,4 +17,4 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_call(parser)
     add_device(parser)
-    parser.add_argument("--budget", type=float, metavar="S", help="seconds of samples per kernel and pass")
+    flag(parser, "--budget", "S", "seconds of samples per kernel and pass", type=float)

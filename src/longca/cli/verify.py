@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_json, add_local, add_sharing, call, typed
+from longca.cli._flags import MASKS, add_json, add_local, add_sharing, call, flag, switch, typed
 from longca.cli._notes import note
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
@@ -37,26 +37,16 @@ KERNELS_HELP = "kernels to check, or all; default: all that run here, with all v
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernels", dest="kernel", metavar="A,B:VARIANT", help=KERNELS_HELP)
-    parser.add_argument(
-        "--masks",
-        metavar="A,B",
-        help="names, files, expressions such as 'causal & ~sliding_window(w=64)'; all (default): the paper's twelve; every: all static",
-    )
-    parser.add_argument("--seqlens", metavar="8K,997", help="tokens, any number (default 509 on a CPU, 8K on a GPU)")
-    parser.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (default random)")
-    parser.add_argument(
-        "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
-    )
-    parser.add_argument("--repeat", type=int, metavar="N", help="check N times on each data set, to find errors that occur only sometimes")
+    flag(parser, "--kernels", "A,B:VARIANT", KERNELS_HELP, dest="kernel")
+    flag(parser, "--masks", "A,B", f"{MASKS} (default all)")
+    flag(parser, "--seqlens", "8K,997", "tokens, any number (default 509 on a CPU, 8K on a GPU)")
+    flag(parser, "--source", "NAME", "how block patterns are selected: random, nsa, moba or msa (default random)")
+    switch(parser, "--deterministic", "request deterministic backwards, and check that two calls give the same bits")
+    flag(parser, "--repeat", "N", "check N times on each data set, to find errors that occur only sometimes", type=int)
     parser.add_argument("--rows", choices=("sampled", "all"), help="rows to compare beyond 512 tokens (default sampled)")
-    parser.add_argument(
-        "--quick", action="store_true", help="check three masks (causal, share_question, global_sliding_window), without trials"
-    )
+    switch(parser, "--quick", "check three masks (causal, share_question, global_sliding_window), without trials")
     parser.add_argument("-x", "--fail-fast", action="store_true", help="stop at the first failure")
-    parser.add_argument(
-        "--dump", metavar="DIR", help="write the tensors of each failure on a mask, with a script that calls the kernel on them"
-    )
+    flag(parser, "--dump", "DIR", "write the tensors of each failure on a mask, with a script that calls the kernel on them")
     add_local(parser, several=True, plugins="your kernels or masks")
     add_json(parser, "print one JSON object per line instead of a table")
     ranks = parser.add_argument_group("context parallelism")
@@ -66,12 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="kernel",
         help="cp: context-parallel methods on ranks, and transfers between them (default kernel)",
     )
-    ranks.add_argument("--methods", metavar="A,B", help="methods to check, all or peers (default: all that run here)")
-    ranks.add_argument(
-        "--nproc", type=int, metavar="N", help="number of ranks (default: one per GPU, 2 on CPUs; in a launched job all its ranks)"
-    )
+    flag(ranks, "--methods", "A,B", "methods to check, all or peers (default: all that run here)")
+    flag(ranks, "--nproc", "N", "number of ranks (default: one per GPU, 2 on CPUs; in a launched job all its ranks)", type=int)
     add_sharing(ranks)
-    ranks.add_argument("--out", metavar="DIR", help="the folder to pack into one file (default longca-cp-N)")
+    flag(ranks, "--out", "DIR", "the folder to pack into one file (default longca-cp-N)")
 
 
 def run(args: argparse.Namespace) -> int:
