@@ -135,9 +135,10 @@ def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys:
     flags = ("--masks", "causal,full,prefix_lm_causal", "--set", "p=64", "--seqlens", "64")
     assert verify(tmp_path, FAULTY, *flags, "--kernels", "crashes,misshapen,raises,torch:plain") == 1
     said, err = capsys.readouterr()
-    assert "wrong: misshapen on causal, full: out has the shape [32, 2, 16], not [64, 2, 16]\n" in said
-    assert "error: raises on causal, full: ValueError: first words and the second line (plugin.py line 12)\n" in said
-    assert "error: crashes on causal, full: its process was killed by SIGSEGV during preparation or the first call" in said
+    on = "on causal, full = prefix_lm_causal p=64"
+    assert f"wrong: misshapen {on}: out has the shape [32, 2, 16], not [64, 2, 16]\n" in said
+    assert f"error: raises {on}: ValueError: first words and the second line (plugin.py line 12)\n" in said
+    assert f"error: crashes {on}: its process was killed by SIGSEGV during preparation or the first call" in said
     assert "skipped: raises on all trials: it is correct on no mask\n" in said
     assert set(said.splitlines()[-1].split(", ")) == {"2 wrong", "4 error", f"{2 + TRIALS} ok", f"{3 * TRIALS} skipped"}
     assert "note: full and prefix_lm_causal are the same mask at 64 tokens; checked once" in err
