@@ -116,39 +116,6 @@ def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-BAD = [
-    (["nosuch"], f"unknown command 'nosuch'; known are: {', '.join(verbs())}."),
-    (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
-    (["export", "nowhere", "--csv", "--md"], "--csv and --md cannot all be printed; give all but one of them a FILE."),
-    (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
-    (["ls", "masks", "nosuch"], "unknown name 'nosuch'; known are: "),
-    (["ls", "masks", "--details"], "--details is for `longca ls kernels`; leave it out."),
-    (["ls", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?); see `longca ls --help`."),
-    (["mask", "causal", "--seq", "8"], "unrecognized arguments: --seq 8 (did you mean --seqlen?)"),
-    (["mask"], "give a mask (`longca ls masks` lists them), or --gallery DIR for a picture of all."),
-    (["mask", "causal", "--seed", "x"], "argument --seed: invalid int value: 'x'; see `longca mask --help`."),
-    (["mask", "sliding_window", "--set", "w"], "'w' is not a setting; write name=value, such as w=512."),
-    (["mask", "causal", "--png", "a.foo"], "--png writes a PNG file, so its name must end in .png, not 'a.foo'."),
-    (["mask", "causal", "--source", "nsa", "--device", "h200"], "causal is not a block pattern, so it takes no --source"),
-    (["mask", "causal", "--bands", "--device", "h200"], "--png and --bands draw the mask, and --tiles and --device print its limit; "),
-    (["mask", "causal", "--bands"], "--bands draws the bands of a mask into a file; add --png FILE."),
-    (["mask", "causal", "--gallery", "g"], "--gallery draws every mask with its own parameters; it takes only --seqlen and --seed."),
-]
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"longca: {sentence}")
-    assert err.endswith((".\n", "?\n"))
-    assert err.count("\n") == 1
-
-
 def test_an_interrupted_command_is_quiet() -> None:
     code = "import longca.cli as c, longca.cli.ls as ls\ndef stop(args): raise KeyboardInterrupt\nls.run = stop\nsys.exit(c.main(['ls']))"
     done = in_a_process(code=code)

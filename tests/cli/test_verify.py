@@ -90,24 +90,6 @@ def test_what_is_wrong_now_and_then_is_found_by_repeating(capsys: pytest.Capture
     assert "wrong in 2 of 40 calls, first in call 10: out is off by" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--seqlens", "99999999999"], "checking 99999999999 tokens with 2:1 heads takes at least "),
-        (["--head-dim", "64/"], "'64/' is not understood; write a head size such as 128 or 192/128."),
-        (["--deadline", "0"], "--deadline must be a number of seconds over 0, not 0.0; give 1e+07 at most."),
-        (["--masks", ""], "--masks is empty; give a value, or leave it out."),
-        (["--set", "w=5,6"], "verify takes one value per parameter, not w=5,6; run it once per value, or use `longca run`."),
-        (["--masks", "causal", "--source", "nsa"], "the source nsa is for block patterns, and none is asked for"),
-    ],
-)
-def test_what_cannot_be_checked_is_refused_at_once(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "--kernels", "torch", *SMALL, *flags]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"longca: {message}")
-
-
 @pytest.mark.usefixtures("in_process")
 def test_a_stop_at_the_first_failure_says_what_was_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--masks", "causal,full", "--seqlens", "64", "-x"]

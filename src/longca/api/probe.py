@@ -78,8 +78,7 @@ def probe(request: ProbeRequest) -> ProbedModel:
 
     >>> longca.probe(model, "causal_document", 192).ok
     """
-    if request.png is not None:
-        refuse_no_png(request.png)
+    refuse_no_png(request.png)
     if request.layers < 1 or request.ranks < 1:
         raise BadInput(f"layers and ranks must be at least 1, not {request.layers} and {request.ranks}.")
     _refuse_device(request)
