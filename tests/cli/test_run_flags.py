@@ -46,6 +46,7 @@ def test_a_dry_run_counts_what_the_journal_has(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
 def test_levels_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["--kernels", "torch", "--device", "cpu", "--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8"]

@@ -100,13 +100,12 @@ def test_a_stop_at_the_first_failure_says_what_was_not_checked(tmp_path: Path, c
     assert [folder.name for folder in (tmp_path / "dump").iterdir()] == ["gives_nan-causal-64-2-1-16-fp32"]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--masks", "causal", "--quick", *SMALL, "--seqlens", "64,8M"]
+    flags = ["--masks", "causal", "--quick", *SMALL, "--seqlens", "64,1M"]
     assert main(["verify", "--kernels", "torch:plain", *flags]) == 1  # one of two is checked
     said = capsys.readouterr().out
-    assert "oom: torch:plain on causal: out of memory: it asked for 64 TiB at once\n" in said
+    assert "oom: torch:plain on causal: out of memory: it asked for 1 TiB at once\n" in said
     assert said.splitlines()[-1] == "1 ok, 1 oom"
 
 
