@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from longca.cli._flags import add_extras, add_plugins, add_question, call, flag, switch
@@ -91,7 +92,8 @@ def _export_table(args: argparse.Namespace) -> int:
 
     if not args.export or args.code or args.json:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
-    answers = every_answer(call(RecommendRequest, args))
+    asked = {field.name: getattr(args, field.name) for field in fields(RecommendRequest)}  # None: any
+    answers = every_answer(RecommendRequest(**asked))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD
 
