@@ -86,6 +86,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (verify, {"kernel": lambda q: q}, "kernel must be a name such as 'sdpa'"),
     (verify, {"masks": "moon"}, "unknown mask 'moon'"),
     (verify, {"masks": []}, "masks is empty"),
+    (verify, {"masks": "causal", "packing": "mixed"}, "a packing is given, and none of these masks has documents; leave it out."),
     (verify, {"dtypes": "fp8"}, "unknown dtype 'fp8'"),
     (verify, {"repeat": 0}, "--repeat must be 1 or more"),
     (verify, {"deadline": 5}, "deadline has no effect on a kernel that is a Python object"),

@@ -80,11 +80,6 @@ def test_documents_are_given_or_drawn_as_in_a_run() -> None:
         seen.clear()
         assert longca.verify(noting, masks="causal_document", seed=3, trials=False, **given, **SMALL).ok
         assert right_ones in seen
-    for flag, value in (("distribution", "pile"), ("packing", "mixed")):
-        with pytest.raises(longca.BadInput, match=f"a {flag} is given, and none of these masks has documents; leave it out"):
-            longca.verify(right, masks="causal", **{flag: value}, **SMALL)
-    with pytest.raises(longca.BadInput, match="document lengths are given, or drawn by a distribution and a packing, not both"):
-        longca.verify(right, masks="causal_document", documents=[96], packing="mixed", **SMALL)
 
 
 @pytest.mark.slow

@@ -71,11 +71,6 @@ def test_ls_masks(capsys: pytest.CaptureFixture[str]) -> None:
     assert len({entry["about"] for entry in entries}) == len(entries)
 
 
-def test_tables_are_drawn_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert "─" in answer(capsys, "ls")
-
-
 @pytest.mark.parametrize("name", masks.names())
 def test_json_of_a_mask(capsys: pytest.CaptureFixture[str], name: str) -> None:
     facts = json.loads(answer(capsys, "mask", name, "--seqlen", "997", "--seed", "3", "--json"))
