@@ -31,10 +31,8 @@ def test_a_short_text_ends_with_a_whole_word(longest: int) -> None:
     text = "out is off by 0.0123456789 at most, where 0.0000012345 is allowed"
     cut = short(text, longest)
     assert len(cut) <= longest
-    assert cut.endswith("…")
-    assert text.startswith(cut[:-1])
-    whole = text[len(cut) - 1] == " "
-    assert whole or len(text[: len(cut) - 1].split()[-1]) >= longest // 4, cut
+    assert text.startswith(cut.removesuffix("…"))
+    assert text[len(cut) - 1] == " " or len(text[: len(cut) - 1].split()[-1]) >= longest // 4, cut
 
 
 def test_a_long_word_is_cut() -> None:
@@ -61,15 +59,6 @@ def test_a_size_survives_being_written(size: int) -> None:
     assert parse_size(format_size(size)) == size
 
 
-@pytest.mark.parametrize(
-    ("ratio", "words"),
-    [(1.0, "as fast as"), (1.004, "as fast as"), (1.06, "6 % ahead of"), (1.99, "99 % ahead of"), (2.0, "2.0 times as fast as"),
-     (4.04, "4.0 times as fast as"), (33.6, "33.6 times as fast as")],
-)  # fmt: skip
-def test_a_lead_of_100_percent_or_more_is_a_factor(ratio: float, words: str) -> None:
-    assert format_lead(ratio) == words
-
-
 HUGE = ["1e30", "1e200", "1e308", "-1e30", "9223372036854775808", "9" * 400, "9" * 4000, "1e300K", "8589934592G"]
 
 
@@ -88,27 +77,17 @@ def test_numbers_may_be_fractions() -> None:
             parse_number(text)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.4, "0 s"), (119, "119 s"), (120, "2 minutes"), (7000, "117 minutes"), (7200, "2 hours"), (172800, "2 days"), (1597286, "18 days")],
-)
-def test_durations_are_said_in_the_unit_that_suits_them(seconds: float, words: str) -> None:
-    assert format_duration(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [(0, "0 bytes"), (512, "512 bytes"), (1 << 20, "1 MiB"), (999 << 30, "999 GiB"), (1023 << 30, "0.999 TiB"), (5000 << 60, "5,000 EiB")],
-)
-def test_memory_is_said_in_the_unit_that_suits_it(size: int, words: str) -> None:
-    assert format_memory(size) == words
-
-
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 256), st.integers(1, 256))
 def test_a_shape_survives_being_written(group: int, heads_kv: int, size: int, size_v: int) -> None:
     shape = {"heads_q": group * heads_kv, "heads_kv": heads_kv, "head_dim": size, "head_dim_v": size_v}
     assert parse_heads(format_heads(shape)) == (group * heads_kv, heads_kv)
     assert parse_dims(format_dims(shape)) == (size, size_v)
+
+
+def test_figures_are_said_in_the_unit_that_suits_them() -> None:
+    assert [format_lead(ratio) for ratio in (1.004, 1.06, 2.0)] == ["as fast as", "6 % ahead of", "2.0 times as fast as"]
+    assert [format_duration(seconds) for seconds in (119, 120, 7200)] == ["119 s", "2 minutes", "2 hours"]
+    assert [format_memory(size) for size in (512, 999 << 30, 1023 << 30)] == ["512 bytes", "999 GiB", "0.999 TiB"]
 
 
 def test_a_shape_in_words_and_as_options() -> None:

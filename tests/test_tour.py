@@ -19,12 +19,13 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
 def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for cell in json.loads(NOTEBOOK.read_text())["cells"]:
         if cell["cell_type"] == "code":
-            print(run_cell("".join(cell["source"]), names))
+            print(run_cell("".join(cell["source"]).replace('gpus="64"', 'gpus="8"'), names))  # which takes an eighth of the time
     verdicts = {row["mask"]: row["status"] for row in names["verified"].rows}
     assert (verdicts["full"], verdicts["causal"]) == ("ok", "wrong")
     assert (tmp_path / "tour/report.html").exists()

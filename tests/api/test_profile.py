@@ -10,6 +10,7 @@ import torch
 
 import longca
 from longca.bench.one_device.profiling import CALLS
+from textbook import attend
 
 SMALL: dict[str, Any] = {"heads": "2:1", "head_dims": 16, "dtypes": "fp32", "device": "cpu"}
 
@@ -18,9 +19,7 @@ SMALL: dict[str, Any] = {"heads": "2:1", "head_dims": 16, "dtypes": "fp32", "dev
 def sleepy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, scale: float) -> torch.Tensor:
     """Most of its time goes to Python, and the rest to torch."""
     time.sleep(0.02)
-    hidden = torch.from_numpy(~mask.dense())
-    q, k, v = (x.transpose(0, 1) for x in (q, *(x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))))
-    return ((q @ k.mT * scale).masked_fill(hidden, float("-inf")).softmax(-1).nan_to_num() @ v).transpose(0, 1)
+    return attend(q, k, v, torch.from_numpy(mask.dense()), scale)
 
 
 def test_time_is_split_among_operations_and_the_trace_has_every_call(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ import torch
 import longca
 from longca.api.request import RunRequest
 from longca.results.reading import read
+from textbook import attend, right
 
 SMALL: dict[str, Any] = {
     "masks": "causal",
@@ -31,22 +32,13 @@ SMALL: dict[str, Any] = {
 }
 
 
-@longca.kernel
-def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, scale: float) -> torch.Tensor:
-    """a kernel that no file offers"""
-    group = q.shape[1] // k.shape[1]
-    q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
-    hidden = torch.from_numpy(~mask.dense())
-    return ((q @ k.mT * scale).masked_fill(hidden, float("-inf")).softmax(-1).nan_to_num() @ v).transpose(0, 1)
-
-
 def test_an_object_and_a_name_are_measured_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pids = set[int]()
 
     @longca.kernel
     def watched(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
         pids.add(os.getpid())
-        return textbook("").prepare(mask, SimpleNamespace(softmax_scale=scale)).forward(q, k, v)[0]  # type: ignore[arg-type]
+        return attend(q, k, v, torch.from_numpy(mask.dense()), scale)
 
     threads = torch.get_num_threads()
     run = longca.run(kernels=[watched, "torch:plain"], passes="fwd", out=tmp_path / "out", **SMALL)
@@ -65,7 +57,7 @@ def test_an_object_and_a_name_are_measured_in_this_process(tmp_path: Path, capsy
 def test_what_is_an_object_is_measured_again(tmp_path: Path) -> None:
     """Its code may have changed in a way that nobody can see; a name is resumed."""
     settings: dict[str, Any] = {**SMALL, "passes": "fwd", "out": tmp_path / "out"}
-    first, second = (longca.run(kernels=[textbook, "torch:plain"], **settings) for _ in range(2))
+    first, second = (longca.run(kernels=[right, "torch:plain"], **settings) for _ in range(2))
     assert (first.finished.measured, second.finished.measured) == (2, 1)
     assert len(read(tmp_path / "out").records) == 2, "the new record counts in the place of the old one"
 
@@ -81,7 +73,7 @@ def test_arguments_are_those_of_the_command() -> None:
 def test_a_thread_may_run_and_no_handler_changes(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     made = list[Any]()
-    thread = threading.Thread(target=lambda: made.append(longca.run(kernels=textbook, passes="fwd", out=tmp_path / "out", **SMALL)))
+    thread = threading.Thread(target=lambda: made.append(longca.run(kernels=right, passes="fwd", out=tmp_path / "out", **SMALL)))
     thread.start()
     thread.join()
     assert made[0].ok
@@ -96,7 +88,7 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_the_same_call_goes_on(tmp_path
         if not pressed:
             pressed.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)
-        return textbook("").prepare(mask, SimpleNamespace(softmax_scale=scale)).forward(q, k, v)[0]  # type: ignore[arg-type]
+        return attend(q, k, v, torch.from_numpy(mask.dense()), scale)
 
     before = signal.getsignal(signal.SIGINT)
     settings: dict[str, Any] = {**SMALL, "masks": ["causal", "full"], "passes": "fwd", "out": tmp_path / "out"}
@@ -114,9 +106,9 @@ def test_a_notebook_names_the_cell_that_runs_in_a_line_that_is_written_over(
     notebook = ModuleType("IPython")
     notebook.get_ipython = lambda: shell  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", notebook)
-    longca.run(kernels=textbook, passes="fwd", out=tmp_path / "out", **{**SMALL, "progress": True})
+    longca.run(kernels=right, passes="fwd", out=tmp_path / "out", **{**SMALL, "progress": True})
     shown = capsys.readouterr()
-    assert re.match(r"\r\[0/1, .* left\] textbook causal 64 ", shown.out)
+    assert re.match(r"\r\[0/1, .* left\] right causal 64 ", shown.out)
     assert shown.out.endswith("\r")
     assert "\n" not in shown.out
-    assert shown.err.startswith("[1/1, 0 s left] textbook causal 64 fwd: ")
+    assert shown.err.startswith("[1/1, 0 s left] right causal 64 fwd: ")

@@ -81,10 +81,3 @@ def test_a_damaged_file_is_one_sentence(damage: str, tmp_path: Path, capsys: pyt
         assert "damaged" in error
         assert error.count("\n") == 1
         assert len(error) < 1000
-
-
-def test_two_formats_are_not_printed_into_one_another(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(GOLDEN), "--csv", "--md"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "--csv and --md cannot all be printed" in err

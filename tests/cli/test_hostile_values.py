@@ -48,7 +48,7 @@ PARSERS: list[Callable[[str], Any]] = [
 
 
 @given(st.one_of(st.sampled_from(VALUES), TYPED, st.text(max_size=40)), st.sampled_from(PARSERS))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @example(LONG, text.parse_heads)
 def test_a_parser_reads_a_value_or_refuses_it_in_a_line(value: str, parser: Callable[[str], Any]) -> None:
     refusal = ""

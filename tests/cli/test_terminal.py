@@ -1,10 +1,14 @@
-"""What is drawn on a terminal: text arrives as it is, brackets too."""
+"""What is drawn on a terminal: text arrives as it is, brackets too, and nothing is cut off."""
 
 import contextlib
 import os
 import pty
 import subprocess
 import sys
+
+import pytest
+
+from longca.cli._tables import show_table
 
 PROGRAM = """
 from types import SimpleNamespace
@@ -44,3 +48,19 @@ def test_brackets_in_texts_are_shown_and_break_nothing() -> None:
         assert text in shown
     assert "[0/1, 7 s left] k:v causal 64" in shown
     assert "[1/1, 0 s left] k:v causal 64 fwd: error: in [/usr/lib/y.so]" in shown
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_figures_and_names_are_never_cut_and_sentences_are_folded(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    figures = [f"{number}.8e-07/2.4e-06" for number in range(4)]
+    why = "it takes [block] patterns, and this mask is made of bands, which another kernel takes"
+    show_table(("kernel", *"abcd", "why"), [["cudnn_flex:documents", *figures, why]])
+    lines = capsys.readouterr().out.splitlines()
+    assert "─" in lines[1] + lines[2]
+    row = next(line for line in lines if "cudnn_flex:documents" in line)
+    assert all(figure in row for figure in figures)
+    assert " ".join(" ".join(line[row.index("it ") - 1 :].split()) for line in lines[lines.index(row) :]).strip() == why

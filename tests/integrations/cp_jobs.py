@@ -18,6 +18,7 @@ SHAPE: dict[str, Any] = {
 }  # fmt: skip
 OWN: dict[str, dict[str, Any]] = {
     "qwen3": {},
+    "qwen3 with a window": {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
     "gpt_oss": {
         "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
@@ -28,11 +29,13 @@ OWN: dict[str, dict[str, Any]] = {
 LENGTHS = (17, 1, 22)
 
 
-def model(name: str, attention: str) -> Any:
+def model(name: str, attention: str, **more: Any) -> Any:
+    """A tiny model in training mode."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(1)
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **SHAPE, **OWN[name]), attn_implementation=attention).train()
+    config = AutoConfig.for_model(name.partition(" ")[0], **SHAPE, **OWN[name], **more)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention).train()
 
 
 def whole_batch(form: str) -> dict[str, Any]:

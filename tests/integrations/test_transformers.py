@@ -8,28 +8,14 @@ import pytest
 import torch
 
 pytest.importorskip("transformers", reason="pip install 'longca[transformers]'")
-from transformers import Gemma2Config, Gemma2ForCausalLM, GptOssConfig, GptOssForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import masking_utils as hf
 
+from integrations.cp_jobs import model
 from longca.errors import BadInput, Refused
 from longca.integrations import transformers as longca_hf
 from longca.integrations.visibility import LONGEST_DENSE
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16,
-}  # fmt: skip
-ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {}),
-    "qwen3 with a window": (Qwen3Config, Qwen3ForCausalLM, {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}),
-    "gpt-oss": (
-        GptOssConfig,
-        GptOssForCausalLM,
-        {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8, "rope_parameters": ROPE},
-    ),
-    "gemma2": (Gemma2Config, Gemma2ForCausalLM, {"sliding_window": 8, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 24}),
-}
+MODELS = ("qwen3", "qwen3 with a window", "gpt_oss", "gemma2")
 TOKENS = torch.randint(0, 64, (3, 40), generator=torch.Generator().manual_seed(3))
 
 
@@ -38,17 +24,11 @@ def _registered() -> None:
     longca_hf.register()
 
 
-def model(name: str, attention: str, **more: Any) -> Any:
-    config, kind, own = MODELS[name]
-    torch.manual_seed(1)
-    return kind(config(**SHAPE, **own, **more, attn_implementation=attention))
-
-
 def losses_and_gradients(name: str, **call: Any) -> list[list[torch.Tensor]]:
     """Of the model's own attention, and of LongCA's."""
     results = []
     for attention in ("eager", "longca"):
-        made = model(name, attention).train()
+        made = model(name, attention)
         labels = call.get("labels", call["input_ids"])
         loss = made(**(call | {"labels": labels}), use_cache=False).loss
         loss.backward()
@@ -79,7 +59,7 @@ def test_a_batch_with_padding_on_both_sides(name: str) -> None:
     assert_same(name, input_ids=TOKENS, attention_mask=there, labels=labels)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gpt-oss"])
+@pytest.mark.parametrize("name", ["qwen3", "gpt_oss"])
 def test_a_plain_batch_and_one_with_holes_in_its_padding(name: str) -> None:
     assert_same(name, input_ids=TOKENS)
     there = torch.ones(3, 40, dtype=torch.long)
@@ -112,7 +92,7 @@ def test_the_same_text_is_generated(name: str) -> None:
 
 
 def test_gradient_checkpointing() -> None:
-    plain, saving = model("gpt-oss", "longca").train(), model("gpt-oss", "longca").train()
+    plain, saving = model("gpt_oss", "longca"), model("gpt_oss", "longca")
     saving.gradient_checkpointing_enable()
     losses = [made(TOKENS, labels=TOKENS, use_cache=False).loss for made in (plain, saving)]
     for loss in losses:
@@ -157,7 +137,7 @@ def test_rows_behind_a_cache_see_what_is_in_it() -> None:
 
 def test_what_cannot_be_done_is_one_sentence() -> None:
     with pytest.raises(Refused, match=r"has no dropout, and the model asks for 0\.1; set attention_dropout to 0"):
-        model("qwen3", "longca", attention_dropout=0.1).train()(TOKENS)
+        model("qwen3", "longca", attention_dropout=0.1)(TOKENS)
     with pytest.raises(Refused, match=f"tries every pair of up to {LONGEST_DENSE} tokens, not of 9000"):
         longca_hf.make_masks(1, 9000, 9000, mask_function=lambda batch, head, q, kv: q >= kv)
     bias = torch.randn(1, 1, 40, 40)
@@ -167,7 +147,7 @@ def test_what_cannot_be_done_is_one_sentence() -> None:
 
 @pytest.mark.slow
 def test_a_compiled_model_gives_the_same() -> None:
-    made = model("gpt-oss", "longca").train()
+    made = model("qwen3 with a window", "longca")
     positions = torch.cat([torch.arange(length) for length in (17, 1, 22)])[None]
     right = made(TOKENS[:1], position_ids=positions, labels=TOKENS[:1], use_cache=False).loss
     compiled = torch.compile(made, backend="aot_eager")

@@ -28,12 +28,11 @@ def findings(model, mask, layers=1, **settings):
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("name", masks.names())
 def test_honest_models_are_not_accused(name, layers):
-    """With 1, 2 and 4 ranks in two orders, and three seeds: 216 cases over all masks."""
-    for seed in (0, 1, 2):
+    """With 1, 2 and 4 ranks in two orders."""
+    for seed, owner in enumerate((None, contiguous(S, 2), zigzag(S, 4))):
         mask = masks.build(name, S, seed=seed)
         model = Tiny([mask.dense()] * layers, restarting(mask))
-        for owner in (None, contiguous(S, 2), zigzag(S, 4)):
-            assert findings(model, mask, layers, owner=owner, probes=24) == ()
+        assert findings(model, mask, layers, owner=owner, probes=24) == ()
 
 
 SAME = DOCUMENT[:, None] == DOCUMENT
@@ -71,15 +70,10 @@ def test_a_wrong_mask_is_found_and_named(mask, actual, owner, kinds, cause):
     assert {finding.backward for finding in found} == {False, True}  # outputs and gradients show it
 
 
-def test_two_layers_of_a_window_reach_twice_as_far_and_no_farther():
-    model = Tiny([window(5) & SAME] * 2, restarting(WINDOW))
-    assert findings(model, WINDOW, 2) == ()
-    assert {finding.kind for finding in findings(model, WINDOW, 1)} == {"leak"}
-
-
 @pytest.mark.parametrize(("reach", "kind", "words"), [(4, "blind", "misses the first key"), (6, "leak", "sees one key more at the start")])
 def test_a_window_that_is_wrong_in_one_of_two_layers(reach, kind, words):
     """No layer hides or shows what another does not; the two hops together reach one key less or more."""
+    assert findings(Tiny([WINDOW.dense()] * 2, restarting(WINDOW)), WINDOW, 2) == ()
     found = findings(Tiny([WINDOW.dense(), window(reach) & SAME], restarting(WINDOW)), WINDOW, 2)
     assert {finding.kind for finding in found} == {kind}
     assert all(f"in layer 1 alone, each row {words}" in "; ".join(finding.causes) for finding in found)

@@ -18,29 +18,9 @@ MODELS = Path(__file__).with_name("rank_models.py")
 SETTINGS = dict(mask="causal_document", seqlen=96, documents=[29, 6, 11, 31, 19], vocab=24, probes=24)
 
 
-@pytest.mark.parametrize(
-    ("model", "kind", "cause"),
-    [
-        pytest.param("right", "", "", marks=pytest.mark.slow),
-        ("own_keys", "blind", "each rank sees only its own keys"),
-        pytest.param("local_causal", "leak", "by their place on their rank", marks=pytest.mark.slow),
-        pytest.param("mean_of_means", "loss", "the mean of the ranks' means", marks=pytest.mark.slow),
-    ],
-)
-def test_on_real_ranks(model, kind, cause):
-    probed = longca.probe(f"{MODELS}:{model}", **SETTINGS, ranks=2)
-    alone, together = probed.results
-    assert (alone.ranks, alone.findings, together.ranks) == (1, (), 2)
-    assert probed.ok == (not kind)
-    if kind:
-        assert together.findings[0].kind == kind
-        assert cause in together.findings[0].causes[0]
-
-
-@pytest.mark.slow
-def test_the_command_names_the_cause_and_draws(tmp_path, capsys):
+def test_a_mistake_on_real_ranks_is_named_and_drawn(tmp_path, capsys):
     lengths = tmp_path / "lengths.json"
-    lengths.write_text("[29, 6, 11, 31, 19]")
+    lengths.write_text(json.dumps(SETTINGS["documents"]))
     where = ["--lengths", str(lengths), "--seqlen", "96", "--vocab", "24", "--ranks", "2", "--probes", "24"]
     code = main(["probe", f"{MODELS}:own_keys", "--mask", "causal_document", *where, "--png", str(tmp_path / "seen.png")])
     printed = capsys.readouterr().out
@@ -49,6 +29,15 @@ def test_the_command_names_the_cause_and_draws(tmp_path, capsys):
     assert "2 ranks: BLIND: row 48 does not depend on token" in printed
     assert "Cause: each rank sees only its own keys." in printed
     assert (tmp_path / "seen.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_a_wrong_loss_of_real_ranks_is_named():
+    """The mask is honoured: a loss is looked at only then."""
+    alone, together = longca.probe(f"{MODELS}:mean_of_means", **SETTINGS, ranks=2).results
+    assert (alone.ranks, alone.findings, together.ranks) == (1, (), 2)
+    assert [finding.kind for finding in together.findings] == ["loss"]
+    assert "the mean of the ranks' means" in together.findings[0].causes[0]
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa", "longca"])

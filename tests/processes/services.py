@@ -49,9 +49,6 @@ class Actor:
         print(words, file=sys.stderr, flush=True)
         os._exit(code)
 
-    def kill(self, number: int) -> None:
-        os.kill(os.getpid(), number)
-
     def fail(self) -> None:
         raise ValueError("seven is not prime enough")
 
@@ -64,15 +61,6 @@ class Actor:
         for _ in range(mebibytes):
             os.write(1, b"x" * (MIB - 1) + b"\n")
         return ["dry"]
-
-    def print_later(self, folder: str) -> None:
-        """Prints something once it has answered; the test says when."""
-        if not os.fork():
-            while not Path(folder, "answered").exists():
-                time.sleep(0.01)
-            print("words of the first job", flush=True)
-            Path(folder, "printed").touch()
-            os._exit(0)
 
     def write(self, text: str) -> None:
         """Writes bytes to the supervisor's own channel, then hangs."""
@@ -189,10 +177,7 @@ while True:
 def leave(how: str, file: str) -> None:
     """Starts processes that would stay for ten minutes, and waits until they have written their numbers to a file."""
     count = 1
-    if how == "child":
-        if not os.fork():
-            _note(file)
-    elif how == "session":
+    if how == "session":
         if not os.fork():
             os.setsid()
             _note(file)

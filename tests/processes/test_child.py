@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import random
 import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,6 @@ BUILD = "preparation or the first call"
         ),
         (["exit", 0, "bye"], "error", r"^its process ended with exit code 0 during preparation or the first call; its last words: bye$"),
         (["exit", 1, "CUDA out of memory"], "oom", r"exit code 1 .* its last words: CUDA out of memory$"),
-        (["kill", 9], "error", r"^its process was killed by SIGKILL during preparation or the first call$"),
         (
             ["fail"],
             "error",
@@ -144,20 +142,16 @@ def test_a_job_that_the_child_never_reads_does_not_block_the_supervisor() -> Non
             list(iter(lambda: child.step(1), None))
 
 
-@pytest.mark.slow
-def test_seconds_are_counted_by_phase_and_not_between_jobs() -> None:
-    child = start(deadlines=DEADLINES | {"check": 3})
-    assert list(child.run(["phases", ["check", 2.0], ["time", 0.1]])) == []
+def test_seconds_are_counted_by_phase_and_not_between_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = start(deadlines=DEADLINES | {"check": 1})
+    assert list(child.run(["phases", ["time", 0.1]])) == []
+    assert child.take_seconds().keys() == {"start", "build", "time"}
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 1000)  # between the jobs
+    assert loss(child, "phases", ["time", 0.1], ["check", 600]).reason == "checking took longer than its 1 s"
     spent = child.take_seconds()
-    # messages are counted when they are read, which a busy machine does late: wide margins
-    assert spent["check"] > 1 > spent["time"] > 0
-    assert spent["start"] > 0
-    time.sleep(2)
-    assert loss(child, "phases", ["time", 0.1], ["check", 600]).reason == "checking took longer than its 3 s"
-    spent = child.take_seconds()
-    assert spent["check"] > 2.5
-    assert spent["time"] < 1.5
-    assert spent.keys() <= {"build", "check", "time"}
+    assert spent.keys() == {"build", "check", "time"}
+    assert 0.5 < spent["check"] < sum(spent.values()) < 1000
 
 
 def test_all_output_is_read_and_its_end_kept() -> None:
@@ -165,17 +159,6 @@ def test_all_output_is_read_and_its_end_kept() -> None:
         assert list(child.run(["flood", 1 << 7])) == ["dry"]
         assert set(child.output.strip()) <= {"x", "\n"}
         assert len(child.output) <= supervisor.KEPT_OUTPUT
-
-
-def test_what_one_job_prints_after_its_answer_is_not_the_last_word_of_the_next(tmp_path: Path) -> None:
-    child = start()
-    assert list(child.run(["print_later", str(tmp_path)])) == []
-    (tmp_path / "answered").touch()
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "printed").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert loss(child, "exit", 3).reason == "its process ended with exit code 3 during preparation or the first call"
 
 
 MALFORMED = {
@@ -209,40 +192,14 @@ def test_replies_before_a_malformed_message_are_kept() -> None:
             next(replies)
 
 
-def test_random_bytes_are_never_more_than_a_lost_child() -> None:
-    """Without processes: the supervisor's own reading of whatever comes."""
-    rng, pieces = (
-        random.Random(0),
-        [b'{"reply": 1}', b'{"phase": "check"}', b'{"done": 1}', b"{", b"}", b"[", b'"', b"\n", b"\n", b"\\u", b"1e999"],
-    )
-    with start(reply_type=int) as child:
-        child.busy, child._jobs = True, 1
-        losses = 0
-        for _ in range(3000):
-            line = b"".join(rng.choice([*pieces, rng.randbytes(rng.randrange(6))]) for _ in range(rng.randrange(8)))
-            for part in line.split(b"\n"):
-                with pytest.MonkeyPatch.context() as patched:
-                    patched.setattr(child, "_lose", lambda error: error)
-                    try:
-                        kind, value = child._parse(part)
-                        assert json.loads(part) == {kind: value}
-                    except ChildLost:
-                        losses += 1
-    assert losses > 1000
-
-
-@pytest.mark.parametrize("how", ["child", "session", "detached", "many", "hopping"])
-@pytest.mark.parametrize("then", ["dies", pytest.param("is closed", marks=pytest.mark.slow)])
-def test_what_a_child_started_ends_with_it_wherever_it_hides(how: str, then: str, tmp_path: Path, gone: Gone) -> None:
+@pytest.mark.parametrize(("how", "dies"), [("session", True), ("detached", False), ("many", True), ("hopping", True)])
+def test_what_a_child_started_ends_with_it_wherever_it_hides(how: str, dies: bool, tmp_path: Path, gone: Gone) -> None:
     file = tmp_path / "pids"
     with start() as child:
         ((guard, pid),) = child.run(["pids"])
-        if then == "dies":
-            # the guard may need longer than EXIT_S to catch a process that hops, and then the exit code is not known yet
-            with pytest.raises(ChildLost, match="exit code 9|closed its channel" if how == "hopping" else "exit code 9"):
-                list(child.run(["leave", how, str(file), True]))
-        else:
-            list(child.run(["leave", how, str(file), False]))
+        # the guard may need longer than EXIT_S to catch a process that hops, and then the exit code is not known yet
+        with pytest.raises(ChildLost, match=r"exit code 9|closed its channel") if dies else nullcontext():
+            list(child.run(["leave", how, str(file), dies]))
     assert gone([guard, pid, *map(int, file.read_text().split())])
     assert not hopping(str(file))
 

@@ -18,6 +18,7 @@ from longca.bench.one_device.ahead import number_of_compilers
 from longca.bench.one_device.messages import WorkerJob
 from longca.bench.one_device.turns import CLOCKS, Contest, Rounds, take_rounds
 from longca.bench.plan.request import LocalRequest, Texts
+from longca.bench.run.retry import say_nothing
 from longca.compare.ab import AB, Pair
 from longca.compare.paired import LOOKS, ratio_of_rounds
 from longca.compare.verdicts import Verdict, decide
@@ -56,7 +57,7 @@ def ab(request: ABRequest) -> AB:
     threshold = parse_threshold(request.threshold)
     refuse_no_seconds("seconds", request.seconds)
     objects = [side.value for side in given if side.value is not None]
-    show = write_over if request.progress else _show_nothing
+    show = write_over if request.progress else say_nothing
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="longca-ab-")))
         stack.enter_context(registry.lent(objects))
@@ -79,7 +80,3 @@ def ab(request: ABRequest) -> AB:
     ]
     names = (f"{one.kernel} ({side.title})" if side.file else one.kernel for one, side in zip(compared, given, strict=True))
     return AB((next(names), next(names)), devices.model(device), pairs, time.monotonic() - start)
-
-
-def _show_nothing(text: str) -> None:
-    """Shows nothing."""

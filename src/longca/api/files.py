@@ -10,8 +10,8 @@ from pathlib import Path
 from longca.errors import BadInput
 
 
-def refuse_no_png(path: str | Path) -> None:
-    if Path(path).suffix.lower() != ".png":
+def refuse_no_png(path: str | Path | None) -> None:
+    if path is not None and Path(path).suffix.lower() != ".png":
         raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {Path(path).name!r}.")
 
 

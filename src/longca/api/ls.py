@@ -125,7 +125,7 @@ class Listing(Shown):
 
     def parts(self) -> list[Part]:
         if not self.kernels:
-            return [entry_table(self.entries, self.columns)]
+            return [entry_table(self.entries, self.columns), *([f"wrote {self.png}"] if self.png else [])]
         from longca.report.listings import kernel_summary, mask_matrix
 
         return [entry_table(self.entries, self.columns), *mask_matrix(self.entries)] if self.details else kernel_summary(self.entries)

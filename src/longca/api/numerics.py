@@ -10,6 +10,7 @@ from typing import Any
 from longca import devices, masks
 from longca.api.takes import takes
 from longca.bench.plan.request import Number, Texts, texts
+from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
@@ -82,16 +83,14 @@ def numerics(request: NumericsRequest) -> Numerics:
     if foreign := [name for name in request.params or {} if not any(name in masks.find(mask).defaults for mask in named)]:
         raise BadInput(f"none of these masks has a parameter {foreign[0]!r}; `longca ls masks` shows which they have.")
     heads, dims = parse_heads(str(request.heads)), parse_dims(str(request.head_dim))
-    found = list[Measured]()
+    found, show = list[Measured](), write_over if request.progress else say_nothing
     for dtype, seqlen in product(dtypes, lengths):
         case = Case(seqlen, seqlen, *heads, *dims, dtype, device)
         built = [(name, _mask(name, seqlen, request)) for name in named]
         for row in measure(built, case, asked, split, request.seed):
             found.append(row)
-            if request.progress:
-                write_over(f"[{len(found)}] {row.method or row.kernel} {row.mask} {format_size(seqlen)} {dtype}")
-    if request.progress:
-        write_over("")
+            show(f"[{len(found)}] {row.method or row.kernel} {row.mask} {format_size(seqlen)} {dtype}")
+    show("")
     return Numerics(tuple(found))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from longca.api.takes import takes
 from longca.bench.plan.plugins import load_carefully, load_masks
@@ -20,7 +19,7 @@ from longca.results.settings import Limits
 from longca.simulate.answers import Plan
 from longca.simulate.request import MOST_GPUS
 from longca.simulate.request import Request as Splits
-from longca.simulate.table import Row, rows
+from longca.simulate.table import rows
 from longca.text import parse_heads, say
 
 
@@ -62,21 +61,12 @@ def plan(request: PlanRequest) -> Plan:
 
     >>> longca.plan("ulysses,magi", "causal_document", gpus=64, seqlens="512K")
     """
-    return run_plan(request, lambda row: None)
-
-
-def run_plan(request: PlanRequest, show: Callable[[dict[str, Any]], None]) -> Plan:
-    """Plans a request; `show` gets each row as it comes."""
     if request.per_node < 1:
         raise BadInput(f"--per-node must be 1 or more, not {request.per_node}.")
     if request.grid and request.all_grids:
         raise BadInput("--grid gives one grid, and --all-grids asks for all of them; give one of the two.")
     splits = splits_of(request, per_node_of(request, request.per_node), all_grids=request.all_grids)
-    planned = list[Row]()
-    for row in rows(splits):
-        planned.append(row)
-        show(row.as_dict())
-    return Plan(planned, splits)
+    return Plan(list(rows(splits)), splits)
 
 
 def splits_of(

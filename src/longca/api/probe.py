@@ -7,8 +7,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from longca import devices
 from longca.api.files import refuse_no_png, write_file
 from longca.api.masks import build_mask, given_mask
@@ -22,7 +20,7 @@ from longca.probe.words import sentences, table_rows
 from longca.results.shown import Part, Shown
 from longca.text import parse_size, plural
 
-SEQLEN, DOCUMENTS = 192, 6
+SEQLEN = 192
 MOST_RANKS = 16  # that share a GPU
 
 
@@ -65,7 +63,8 @@ class ProbedModel(Shown):
         return {"ok": self.ok, "findings": self.rows}
 
     def parts(self) -> list[Part]:
-        return [sentence for result in self.results for sentence in sentences(result, self.seqlen)]
+        told: list[Part] = [sentence for result in self.results for sentence in sentences(result, self.seqlen)]
+        return told if self.png is None else [*told, f"wrote {self.png}"]
 
 
 @takes(ProbeRequest)
@@ -79,8 +78,7 @@ def probe(request: ProbeRequest) -> ProbedModel:
 
     >>> longca.probe(model, "causal_document", 192).ok
     """
-    if request.png is not None:
-        refuse_no_png(request.png)
+    refuse_no_png(request.png)
     if request.layers < 1 or request.ranks < 1:
         raise BadInput(f"layers and ranks must be at least 1, not {request.layers} and {request.ranks}.")
     _refuse_device(request)
@@ -159,11 +157,5 @@ def _built(name: str, seqlen: int, request: ProbeRequest) -> Mask:
         raise BadInput(f"{name} is a block pattern, which a model selects itself; probe takes masks of bands.")
     drawn = request.documents is None and request.distribution is None and request.packing is None
     if drawn and mask.documents and len(mask.documents) == 1:  # the usual documents are longer than a probe
-        return _built(name, seqlen, replace(request, documents=short_documents(seqlen, request.seed)))
+        return _built(name, seqlen, replace(request, packing="short"))
     return mask
-
-
-def short_documents(seqlen: int, seed: int) -> list[int]:
-    """Lengths of six documents, or of as many as there are tokens."""
-    cuts = np.random.default_rng(seed).choice(np.arange(1, seqlen), size=min(DOCUMENTS, seqlen) - 1, replace=False)
-    return [int(length) for length in np.diff([0, *sorted(cuts), seqlen])]

@@ -71,8 +71,7 @@ def show_mask(request: MaskRequest) -> ShownMask:
     """
     if request.png is None and request.bands:
         raise BadInput("--bands draws the bands of a mask into a file; add --png FILE.")
-    if request.png is not None:
-        refuse_no_png(request.png)
+    refuse_no_png(request.png)
     mask = named_mask(request, _shape(request))
     return ShownMask(mask, None if request.png is None else _draw(mask, request.png, request.bands))
 

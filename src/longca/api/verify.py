@@ -248,11 +248,10 @@ def verify(request: VerifyRequest) -> Verification:
     """
 
     objects = asked(request.kernel).objects if request.kernel is not None else ()
-    shown: dict[str, Any] = {"show": lambda count, finding: write_over(f"[{count}] {finding}"), "say": say} if request.progress else {}
+    over, told = (write_over, say) if request.progress else (say_nothing, say_nothing)
     with TemporaryDirectory(prefix="longca-masks-") as folder, registry.lent(objects):
-        done = plan_verify(request, Path(folder)).check(**shown)
-    if request.progress:
-        write_over("")
+        done = plan_verify(request, Path(folder)).check(lambda count, finding: over(f"[{count}] {finding}"), say=told)
+    over("")
     if done.stopped:
         raise KeyboardInterrupt
     return done

@@ -31,13 +31,9 @@ def verify_cp(request: CpRequest) -> CpVerification:
     level = make_level(request)
     level.refuse_crowd()
 
-    def show(count: str, finding: CpFinding) -> None:
-        if request.progress:
-            write_over(f"[{count}] {finding}")
-
-    done = check(request, level, show, say if request.progress else say_nothing)
-    if request.progress:
-        write_over("")
+    over, told = (write_over, say) if request.progress else (say_nothing, say_nothing)
+    done = check(request, level, lambda count, finding: over(f"[{count}] {finding}"), told)
+    over("")
     if done.stopped:
         raise KeyboardInterrupt(done.broken)
     return done

@@ -1,7 +1,9 @@
 """The command `longca`: every module here whose name does not start with an underscore is a verb.
 
-A verb holds `HELP` (one line), `add_arguments(parser)` and `run(args) -> int`; and `EXAMPLES`, lines below its help, if it is used often.
-It imports heavy modules inside `run`, so that `longca --help` and `longca ls` answer at once.
+A verb holds `HELP` (one line) and `add_arguments(parser)`; and `EXAMPLES`, lines below its help, if it is used often. It calls the
+function of its name with the flags, prints the result (with `--json` as one text, or with `JSON_LINES` as one object per row) and ends with
+exit code `FAILED` where the result is not ok. A verb that does more has `run(args) -> int`, which imports heavy modules, so that
+`longca --help` and `longca ls` answer at once.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, NoReturn
 
+import longca
 from longca import __version__
-from longca.cli._flags import refuse_empty
+from longca.cli._flags import call, refuse_empty
+from longca.cli._tables import show
 from longca.errors import BadInput, LongcaError, unknown
 from longca.text import printable, short
 
@@ -114,7 +118,7 @@ def _dispatch(argv: list[str]) -> int:
         command_line = shlex.join(["longca", *argv])  # for advice on how to continue
         args = parser.parse_args(argv[1:], argparse.Namespace(command_line=command_line))
         _refuse_empty(parser, args)
-        return int(module.run(args))
+        return int(module.run(args)) if hasattr(module, "run") else _answer(verb, module, args)
     parser = Parser(prog="longca", description="Benchmarks attention kernels and context parallelism for long sequences.")
     parser.add_argument("--version", action="version", version=f"longca {__version__}")
     parser.usage = "longca [-h] [--version] COMMAND ..."
@@ -124,6 +128,13 @@ def _dispatch(argv: list[str]) -> int:
     parser.parse_args(argv)
     parser.print_help()
     return 0
+
+
+def _answer(verb: str, module: Any, args: argparse.Namespace) -> int:
+    """Prints what the function of a verb returns."""
+    found = call(getattr(longca, verb), args)
+    show(found, getattr(args, "json", False), hasattr(module, "JSON_LINES"))
+    return 0 if found.ok else getattr(module, "FAILED", 1)
 
 
 def _placeholder(positional: argparse.Action) -> str:

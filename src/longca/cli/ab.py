@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json, add_local, add_passes, call
-from longca.cli._tables import show
+from longca.cli._flags import add_json, add_local, add_passes, flag
 
 HELP = "time two kernels in turns, to see small changes in under a minute; exit code 1 if B is slower or wrong"
 EXAMPLES = (
@@ -19,20 +18,10 @@ SIDE = "a kernel, a file, FILE.py:KERNEL, a file at a git revision such as HEAD~
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="A", help=SIDE)
     parser.add_argument("new", metavar="B", help="the kernel that is judged, written in the same ways")
-    parser.add_argument("--masks", metavar="A,B", default="causal", help="names, files or expressions, as in `longca run` (default causal)")
-    parser.add_argument("--seqlens", metavar="S,S", help="tokens (default 509 on a CPU, 8K on a GPU)")
+    flag(parser, "--masks", "A,B", "names, files or expressions, as in `longca run` (default causal)")
+    flag(parser, "--seqlens", "S,S", "tokens (default 509 on a CPU, 8K on a GPU)")
     add_passes(parser)
-    parser.add_argument("--threshold", metavar="PART", default="1%", help="smaller changes count as SAME (default 1%%)")
-    parser.add_argument(
-        "--seconds", type=float, default=50.0, metavar="S", help="how long to go on without a verdict (default 50); many masks need more"
-    )
+    flag(parser, "--threshold", "PART", "smaller changes count as SAME (default 1%%)")
+    flag(parser, "--seconds", "S", "how long to go on without a verdict (default 50); many masks need more", type=float)
     add_local(parser, several=True)
     add_json(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    from longca.api.ab import ab
-
-    compared = call(ab, args)
-    show(compared, args.json)
-    return 0 if compared.ok else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from longca.cli._flags import add_json, typed
+from longca.cli._flags import add_json, flag, switch, typed
 from longca.cli._notes import say_lacks
 from longca.cli._tables import print_json, print_text, show_parts
 from longca.errors import BadInput
@@ -30,21 +30,15 @@ ONLY_FOR_TWO = ("json", "all", "force", "threshold", "fail_on")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", nargs="?", help="the journal before the change")
     parser.add_argument("after", metavar="B", nargs="?", help="the journal after the change")
-    parser.add_argument("--kernel", metavar="NAME", help="instead of B: compare this kernel of A with the best other kernel, for each mask")
-    parser.add_argument(
-        "--history",
-        nargs="+",
-        metavar="DIR",
-        help="instead of A and B: many journals, oldest first, or a folder of them; shows each cell over time, with steps",
-    )
-    parser.add_argument("--threshold", metavar="PART", help=f"ignore smaller changes (default {USUAL_THRESHOLD}%)")
-    parser.add_argument("--fail-on", metavar="WHAT", help="exit code 1 also for unclear or missing cells; slower is always included")
-    parser.add_argument("--all", action="store_true", help="also list cells that are the same or unmeasured")
+    flag(parser, "--kernel", "NAME", "instead of B: compare this kernel of A with the best other kernel, for each mask")
+    what = "instead of A and B: many journals, oldest first, or a folder of them; shows each cell over time, with steps"
+    flag(parser, "--history", "DIR", what, nargs="+")
+    flag(parser, "--threshold", "PART", f"ignore smaller changes (default {USUAL_THRESHOLD}%)")
+    flag(parser, "--fail-on", "WHAT", "exit code 1 also for unclear or missing cells; slower is always included")
+    switch(parser, "--all", "also list cells that are the same or unmeasured")
     add_json(parser, "print everything as JSON")
-    parser.add_argument("--md", action="store_true", help="print Markdown, for a comment on a pull request")
-    parser.add_argument(
-        "--force", action="store_true", help="compare even if devices, threads, clock settings, power limits or clocks differ"
-    )
+    switch(parser, "--md", "print Markdown, for a comment on a pull request")
+    switch(parser, "--force", "compare even if devices, threads, clock settings, power limits or clocks differ")
 
 
 def run(args: argparse.Namespace) -> int:

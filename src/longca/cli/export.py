@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from longca.cli._flags import flag
 from longca.cli._notes import say_lacks
 from longca.errors import BadInput
 
@@ -16,8 +17,8 @@ FORMATS = ("csv", "md", "parquet")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="*", metavar="DIR", help="folders that `longca run` wrote, or folders of such folders")
     for name, what in (("csv", "one row per cell"), ("md", "Markdown tables")):
-        parser.add_argument(f"--{name}", nargs="?", const="-", metavar="FILE", help=f"{what}; printed if there is no FILE")
-    parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow (pip install pyarrow)")
+        flag(parser, f"--{name}", "FILE", f"{what}; printed if there is no FILE", nargs="?", const="-")
+    flag(parser, "--parquet", "FILE", "one row per cell; needs pyarrow (pip install pyarrow)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_json, add_plugins
+from longca.cli._flags import add_json, add_plugins, flag, switch
 from longca.cli._tables import show
 
 HELP = "list kernels, masks, context-parallel methods, suites, models, distributions or packings"
@@ -13,11 +13,9 @@ HELP = "list kernels, masks, context-parallel methods, suites, models, distribut
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", help="one of kernels, masks, cp, suites, models, distributions, packings")
     parser.add_argument("names", nargs="*", metavar="NAME", help="entries to show; a kernel is shown with all details")
-    parser.add_argument("--details", action="store_true", help="for kernels: all details of each")
-    parser.add_argument("--png", metavar="FILE", help="for distributions: draw them into a PNG file")
-    parser.add_argument(
-        "--lengths", metavar="FILE", help="for distributions: list document lengths of your own, too (a JSON list, or numbers)"
-    )
+    switch(parser, "--details", "for kernels: all details of each")
+    flag(parser, "--png", "FILE", "for distributions: draw them into a PNG file")
+    flag(parser, "--lengths", "FILE", "for distributions: list document lengths of your own, too (a JSON list, or numbers)")
     add_json(parser)
     add_plugins(parser, "kernels, masks or methods to list too")
 
@@ -25,8 +23,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca.api.ls import ls
 
-    listing = ls(args.what, *args.names, details=args.details, plugins=args.plugins, png=args.png, lengths=args.lengths)
-    show(listing, args.json)
-    if listing.png is not None and not args.json:
-        print(f"wrote {listing.png}")
+    show(ls(args.what, *args.names, details=args.details, plugins=args.plugins, png=args.png, lengths=args.lengths), args.json)
     return 0

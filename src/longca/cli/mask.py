@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_documents, add_json, add_plugins, add_seed, add_set, call, typed
+from longca.cli._flags import add_documents, add_json, add_plugins, add_seed, add_set, call, flag, switch, typed
 from longca.cli._notes import load_only_masks
 from longca.cli._tables import show
 from longca.errors import BadInput
@@ -16,24 +16,22 @@ NAME_HELP = "a name from `longca ls masks`, a file that --json wrote, or an expr
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("mask", metavar="name", nargs="?", help=NAME_HELP)
-    parser.add_argument("--seqlen", metavar="S", help="tokens, such as 997, 8K or 1M (default 8K, or the length of the mask in a file)")
+    flag(parser, "--seqlen", "S", "tokens, such as 997, 8K or 1M (default 8K, or the length of the mask in a file)")
     add_seed(parser, "the seed of lengths and parameters (default 0)")
     add_set(parser, "a parameter, such as w=512")
-    parser.add_argument("--source", metavar="NAME", help="how a block pattern is selected: random, nsa, moba or msa (default random)")
-    parser.add_argument(
-        "--heads", metavar="Q:KV", help="query and KV heads, such as 64:8, of a block pattern (one per KV head) or of the limit"
-    )
-    parser.add_argument("--head-dim", metavar="D", help="head size (default 128)")
+    flag(parser, "--source", "NAME", "how a block pattern is selected: random, nsa, moba or msa (default random)")
+    flag(parser, "--heads", "Q:KV", "query and KV heads, such as 64:8, of a block pattern (one per KV head) or of the limit")
+    flag(parser, "--head-dim", "D", "head size (default 128)")
     add_documents(parser)
     add_plugins(parser, "masks of your own")
     add_json(parser, "print the mask as JSON, a file for `--masks`")
-    parser.add_argument("--png", metavar="FILE", help="draw the mask into a PNG file")
-    parser.add_argument("--bands", action="store_true", help="with --png: draw each band of the mask, with its six numbers")
+    flag(parser, "--png", "FILE", "draw the mask into a PNG file")
+    switch(parser, "--bands", "with --png: draw each band of the mask, with its six numbers")
     limit = parser.add_argument_group("the least time of a device", "--tiles or --device prints it instead of the picture; nothing is run")
-    limit.add_argument("--tiles", metavar="MxN", help="query tokens and keys of a tile of your kernel, such as 128x128")
-    limit.add_argument("--device", metavar="NAME", help="such as h200 or a100 (default: the GPU of this machine)")
-    limit.add_argument("--dtype", metavar="T", help="bf16, fp16 or fp32 (default bf16)")
-    parser.add_argument("--gallery", metavar="DIR", help="draw all masks, at this length and seed, into DIR/masks.png")
+    flag(limit, "--tiles", "MxN", "query tokens and keys of a tile of your kernel, such as 128x128")
+    flag(limit, "--device", "NAME", "such as h200 or a100 (default: the GPU of this machine)")
+    flag(limit, "--dtype", "T", "bf16, fp16 or fp32 (default bf16)")
+    flag(parser, "--gallery", "DIR", "draw all masks, at this length and seed, into DIR/masks.png")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,5 +66,5 @@ def _gallery(args: argparse.Namespace) -> int:
 
     if typed(args, add_arguments).keys() - {"gallery", "seqlen", "seed"}:
         raise BadInput("--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.")
-    print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or '8K'), args.seed)}")
+    print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or '8K'), args.seed or 0)}")
     return 0

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+from longca.cli._flags import switch
 from longca.cli._notes import say_lacks
 
 HELP = "join the journals of several runs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "out", metavar="OUT", help="the folder to write; cells are added to an existing journal, with --pack also to a packed one"
-    )
-    parser.add_argument(
-        "folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote; a later folder replaces equal cells of an earlier one"
-    )
-    parser.add_argument("--pack", action="store_true", help="compress the result; no run can add to it then")
+    parser.add_argument("out", metavar="OUT", help="the folder to write, or an existing journal to add to (a packed one with --pack)")
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote; a later one replaces equal cells")
+    switch(parser, "--pack", "compress the result; no run can add to it then")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_device, add_json, add_seed, add_set, call
-from longca.cli._tables import show
+from longca.cli._flags import add_device, add_json, add_seed, add_set, flag
 from longca.errors import Refused
 
 HELP = "compare kernels and methods with fp64, and their bits with a second call's"
@@ -14,26 +13,19 @@ EXAMPLES = (
     "longca numerics --methods all --ranks 2,8,64                      # does context parallelism change my loss?",
     "longca numerics --kernels fa4,flex --dtypes bf16,fp16 --seqlens 1K,4K,16K",
 )
+JSON_LINES, FAILED = True, Refused.exit_code
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernels", metavar="A,B:VARIANT", help="default: all that run here; methods run the first one")
-    parser.add_argument("--masks", default="causal,sliding_window_causal", metavar="A,B", help="default: %(default)s")
-    parser.add_argument("--seqlens", default="512,1K,2K", metavar="S,S", help="tokens (default %(default)s)")
-    parser.add_argument("--dtypes", default="bf16", metavar="T,T", help="bf16, fp16, fp32 (default %(default)s)")
-    parser.add_argument("--methods", metavar="A,B", help="context-parallel methods, or all, on ranks that are threads")
-    parser.add_argument("--ranks", default="2,8", metavar="N,N", help="ranks of the methods, up to 64 (default %(default)s)")
-    parser.add_argument("--heads", default="8:2", metavar="Q:KV", help="query and KV heads (default %(default)s)")
-    parser.add_argument("--head-dim", default="64", metavar="D", help="head size (default %(default)s)")
+    flag(parser, "--kernels", "A,B:VARIANT", "default: all that run here; methods run the first one")
+    flag(parser, "--masks", "A,B", "default: causal,sliding_window_causal")
+    flag(parser, "--seqlens", "S,S", "tokens (default 512,1K,2K)")
+    flag(parser, "--dtypes", "T,T", "bf16, fp16, fp32 (default bf16)")
+    flag(parser, "--methods", "A,B", "context-parallel methods, or all, on ranks that are threads")
+    flag(parser, "--ranks", "N,N", "ranks of the methods, up to 64 (default 2,8)")
+    flag(parser, "--heads", "Q:KV", "query and KV heads (default 8:2)")
+    flag(parser, "--head-dim", "D", "head size (default 64)")
     add_seed(parser)
     add_set(parser, "a parameter of the masks that have it, such as w=64")
     add_device(parser)
     add_json(parser, "print one JSON object per row")
-
-
-def run(args: argparse.Namespace) -> int:
-    from longca.api.numerics import numerics
-
-    found = call(numerics, args)
-    show(found, args.json, lines=True)
-    return 0 if found.ok else Refused.exit_code

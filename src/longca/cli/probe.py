@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_documents, add_json, add_seed, add_set, call
-from longca.cli._tables import show
+from longca.cli._flags import add_documents, add_json, add_seed, add_set, flag
 
 HELP = "find out whether a model honours its mask, on one rank and on several"
 EXAMPLES = (
@@ -17,34 +16,19 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", help="FILE.py:function, which makes a function of ids; or hf:TYPE[:ATTENTION], a tiny model of transformers"
-    )
-    parser.add_argument(
-        "--mask", default="causal", metavar="NAME", help="the mask to honour: a name, a file or an expression (default causal)"
-    )
-    parser.add_argument(
-        "--layer-mask", dest="more", action="append", default=[], metavar="NAME", help="the mask of the next layer; repeatable"
-    )
-    parser.add_argument("--layers", type=int, default=1, metavar="N", help="how often the model applies the mask (default 1)")
-    parser.add_argument("--seqlen", metavar="S", help="tokens (default 192)")
-    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="probe on one rank and on N ranks (default 1)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu: gloo ranks (default); cuda: NCCL ranks")
-    parser.add_argument("--ranks-per-gpu", type=int, default=1, metavar="N", help="let N NCCL ranks share each GPU (default 1)")
-    parser.add_argument("--vocab", type=int, default=64, metavar="N", help="ids are smaller than this (default 64)")
-    parser.add_argument("--probes", type=int, default=48, metavar="N", help="how many tokens to change (default 48)")
-    parser.add_argument("--png", metavar="FILE", help="draw what is allowed, what is seen, and the difference")
+    model = "FILE.py:function, which makes a function of ids; or hf:TYPE[:ATTENTION], a tiny model of transformers"
+    parser.add_argument("model", help=model)
+    what = "the mask to honour: a name, a file or an expression (default causal); several: one per layer"
+    parser.add_argument("--mask", "--layer-mask", action="append", metavar="NAME", help=what)
+    flag(parser, "--layers", "N", "how often the model applies the mask (default 1)", type=int)
+    flag(parser, "--seqlen", "S", "tokens (default 192)")
+    flag(parser, "--ranks", "N", "probe on one rank and on N ranks (default 1)", type=int)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="cpu: gloo ranks (default); cuda: NCCL ranks")
+    flag(parser, "--ranks-per-gpu", "N", "let N NCCL ranks share each GPU (default 1)", type=int)
+    flag(parser, "--vocab", "N", "ids are smaller than this (default 64)", type=int)
+    flag(parser, "--probes", "N", "how many tokens to change (default 48)", type=int)
+    flag(parser, "--png", "FILE", "draw what is allowed, what is seen, and the difference")
     add_seed(parser, "the seed of ids, lengths and parameters (default 0)")
     add_set(parser, "a parameter of the masks that have it, such as w=32")
     add_documents(parser)
     add_json(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    from longca.api.probe import probe
-
-    probed = call(probe, args, mask=[args.mask, *args.more] if args.more else args.mask)
-    show(probed, args.json)
-    if probed.png is not None and not args.json:
-        print(f"wrote {probed.png}")
-    return 0 if probed.ok else 1

@@ -6,9 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from longca.cli._flags import add_extras, add_plugins, add_question, call
+from longca.cli._flags import add_extras, add_plugins, add_question, call, flag, switch
 from longca.cli._notes import load_only_masks, say_lacks
 from longca.cli._tables import print_json, show_parts
 from longca.errors import BadInput
@@ -27,30 +28,24 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_question(parser, required=False)
-    parser.add_argument("--pass", dest="pass_", metavar="P", help="fwd, bwd or fwd+bwd (default)")
-    parser.add_argument("--source", metavar="NAME", help="how block patterns were selected (default random)")
-    parser.add_argument(
-        "--calls-per-plan", type=int, metavar="N", help="include planning time, divided by N calls: 1 if every call has a new mask"
-    )
-    parser.add_argument("--exact", action="store_true", default=None, help="give no nearest answer if no record matches")
-    parser.add_argument("--own-documents", action="store_true", default=None, help="only records of a workload")
-    parser.add_argument("--deterministic", action="store_true", default=None, help="only records of deterministic backwards")
+    flag(parser, "--pass", "P", "fwd, bwd or fwd+bwd (default)", dest="pass_")
+    flag(parser, "--source", "NAME", "how block patterns were selected (default random)")
+    flag(parser, "--calls-per-plan", "N", "include planning time, divided by N calls: 1 if every call has a new mask", type=int)
+    switch(parser, "--exact", "give no nearest answer if no record matches")
+    switch(parser, "--own-documents", "only records of a workload")
+    switch(parser, "--deterministic", "only records of deterministic backwards")
     add_extras(parser)
-    parser.add_argument("--gpus", type=int, metavar="N", help="the number of GPUs that share the sequence (default 1)")
-    parser.add_argument("--cluster", metavar="NAME|FILE", help="simulate the methods on this cluster")
-    parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU, such as 80GiB, or 80GB in units of 1000; inputs count too")
-    parser.add_argument(
-        "--device", metavar="NAME", help="words of the device's name, or cpu or cuda; without it, each device with records has an answer"
-    )
-    parser.add_argument("--results", nargs="+", metavar="DIR", help="use your own journals, or folders of them, instead of LongCA's")
+    flag(parser, "--gpus", "N", "the number of GPUs that share the sequence (default 1)", type=int)
+    flag(parser, "--cluster", "NAME|FILE", "simulate the methods on this cluster")
+    flag(parser, "--memory", "SIZE", "the memory of a GPU, such as 80GiB, or 80GB in units of 1000; inputs count too")
+    flag(parser, "--device", "NAME", "words of the device's name, or cpu or cuda; without it, each device with records has an answer")
+    flag(parser, "--results", "DIR", "use your own journals, or folders of them, instead of LongCA's", nargs="+")
     add_plugins(parser, "masks of your own")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--details", action="store_true", help="also print the records, and why other kernels are excluded")
-    output.add_argument("--code", action="store_true", help="print only Python code that uses the answer")
-    output.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.add_argument(
-        "--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all that the records contain"
-    )
+    switch(output, "--details", "also print the records, and why other kernels are excluded")
+    switch(output, "--code", "print only Python code that uses the answer")
+    switch(output, "--json", "print the answer as JSON")
+    flag(parser, "--export", "FILE", "write the answer as JSON; without --mask or --seqlen, all that the records contain")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,7 +92,8 @@ def _export_table(args: argparse.Namespace) -> int:
 
     if not args.export or args.code or args.json:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
-    answers = every_answer(call(RecommendRequest, args))
+    asked = {field.name: getattr(args, field.name) for field in fields(RecommendRequest)}  # None: any
+    answers = every_answer(RecommendRequest(**asked))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD
 

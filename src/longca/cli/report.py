@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from longca.cli._flags import flag
 from longca.cli._notes import say_lacks
 from longca.text import write_over
 
@@ -13,9 +14,9 @@ HELP = "write one self-contained HTML page with charts, tables and the commands 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote, or folders of them")
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="the page (default report.html)")
-    parser.add_argument("--md", metavar="FILE", help="also write the tables as Markdown")
-    parser.add_argument("--latex", metavar="FILE", help="also write the speeds as LaTeX tables (booktabs)")
-    parser.add_argument("--figures", metavar="DIR", help="also write figures for papers, as PNG, PDF and SVG")
+    flag(parser, "--md", "FILE", "also write the tables as Markdown")
+    flag(parser, "--latex", "FILE", "also write the speeds as LaTeX tables (booktabs)")
+    flag(parser, "--figures", "DIR", "also write figures for papers, as PNG, PDF and SVG")
     parser.add_argument("--title", default="LongCA results", help="the title of the page")
 
 

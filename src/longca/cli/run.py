@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from longca.cli import INTERRUPTED
 from longca.cli._flags import (
     HERE,
-    Settings,
+    MASKS,
     add_device,
     add_documents,
     add_extras,
@@ -22,6 +22,9 @@ from longca.cli._flags import (
     add_shape,
     add_sharing,
     call,
+    flag,
+    settings,
+    switch,
 )
 from longca.cli._tables import show_parts
 from longca.errors import Refused, unknown
@@ -56,31 +59,21 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         "default without a suite: the twelve masks, forward and backward; with --methods 1K tokens, 64:8 heads of 128 and bf16",
     )
     here = "all: every kernel that runs here, the default with --plugin"
-    what.add_argument(
-        "--kernels", metavar="A,B", help=f"names, name:variant, or name:* for all variants; {here}; needed without a suite or a plugin"
-    )
-    what.add_argument(
-        "--masks",
-        metavar="A,B",
-        help="names, files, expressions such as 'causal & sliding_window(w=512)'; all: the paper's twelve; every: all static masks",
-    )
-    what.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K (default 509 on a CPU, 8K on a GPU)")
+    flag(what, "--kernels", "A,B", f"names, name:variant, or name:* for all variants; {here}; needed without a suite or a plugin")
+    flag(what, "--masks", "A,B", MASKS)
+    flag(what, "--seqlens", "S,S", "tokens, such as 1K,8K,32K (default 509 on a CPU, 8K on a GPU)")
     add_shape(what, *HERE)
     add_passes(what)
-    add_seed(what, "the seed of masks and data (default 0, or those of the suite)", default=None)
-    what.add_argument("--seeds", metavar="N|A,B", help="several seeds: how many, from 0 on; or which, such as 42,43")
+    add_seed(what, "the seed of masks and data (default 0, or those of the suite)")
+    flag(what, "--seeds", "N|A,B", "several seeds: how many, from 0 on; or which, such as 42,43")
     add_set(what, "a parameter of the masks that have it, such as ratio=.2,.5", several=True)
     add_documents(what)
-    what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (docs/sparse.md)")
-    what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
-    what.add_argument("--deterministic", action="store_true", default=None, help="request deterministic backwards; checked on one device")
-    what.add_argument("--cudagraph", action="store_true", default=None, help="capture each call in a CUDA graph, and time its replay")
+    flag(what, "--source", "NAME", "how block patterns are selected: random, nsa, moba or msa (docs/sparse.md)")
+    flag(what, "--dense", "A,B", "kernels that also run the dense mask, as a baseline for block patterns")
+    switch(what, "--deterministic", "request deterministic backwards; checked on one device")
+    switch(what, "--cudagraph", "capture each call in a CUDA graph, and time its replay")
     add_extras(what)
-    what.add_argument(
-        "--workload",
-        metavar="FILE",
-        help="your own training steps instead of masks and lengths, one JSON object per line (docs/measuring.md)",
-    )
+    flag(what, "--workload", "FILE", "your own training steps instead of masks and lengths, one JSON object per line (docs/measuring.md)")
     add_plugins(what, "your kernels, methods or masks")
     add_device(what)
 
@@ -88,74 +81,42 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
 def _add_ranks(parser: argparse.ArgumentParser) -> None:
     ranks = parser.add_argument_group("context parallelism")
     ranks.add_argument("--level", choices=("kernel", "cp"), help="kernels on one device, or context parallelism (default: the suite's)")
-    ranks.add_argument(
-        "--methods", metavar="A,B", help="context-parallel methods, all, or peers (installed ones of other projects); implies --level cp"
-    )
-    ranks.add_argument("--nproc", type=int, metavar="N", help="number of ranks (default: one per GPU)")
+    flag(ranks, "--methods", "A,B", "context-parallel methods, all, or peers (installed ones of other projects); implies --level cp")
+    flag(ranks, "--nproc", "N", "number of ranks (default: one per GPU)", type=int)
     add_sharing(ranks)
-    ranks.add_argument(
-        "--grid",
-        metavar="UxR[xW]",
-        help="U ranks split heads, R form the ring, W are its windows; 2x2,1x4x2: one for usp, one for methods with windows",
-    )
+    flag(ranks, "--grid", "UxR[xW]", "U ranks split heads, R form the ring, W are its windows; 2x2,1x4x2: one for each kind of method")
     add_option(ranks)
-    ranks.add_argument(
-        "--trace",
-        metavar="DIR",
-        help="profile a call of each measured cell on every rank: files for Perfetto (ui.perfetto.dev), and a table of what compute hides",
-    )
+    what = "profile a call of each measured cell on every rank: files for ui.perfetto.dev, and a table of what compute hides"
+    flag(ranks, "--trace", "DIR", what)
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
     results = parser.add_argument_group("results")
-    results.add_argument(
-        "--out", metavar="DIR", help="the folder of the journal (default out/SUITE, or out/run, out/run-cp); an existing journal is resumed"
-    )
+    flag(results, "--out", "DIR", "the folder of the journal (default out/SUITE, or out/run, out/run-cp); an existing journal is resumed")
     results.add_argument("--retry", choices=("failed",), help="measure failed cells again")
-    results.add_argument(
-        "--fail-on",
-        metavar="A,B",
-        help="exit code 1 if a cell is error, and wrong, invalid, timeout, doubtful, oom or unavailable; or all of these",
-    )
-    results.add_argument(
-        "--baseline",
-        metavar="NAME",
-        help="compare with the run stored in baselines/NAME (the first run is stored there); exit code 1 if a cell is slower or missing",
-    )
-    results.add_argument("--renew-baseline", action="store_true", help="store this run as the baseline")
-    results.add_argument("--threshold", metavar="PART", help="for --baseline: ignore smaller changes (default 3%%)")
-    results.add_argument(
-        "--dry-run", action="store_true", help="list all cells and estimate the time of those that the journal lacks, without measuring"
-    )
-    results.add_argument("--print-config", action="store_true", help="print the settings as a TOML file for `longca run`")
+    what = "exit code 1 if a cell is error, and wrong, invalid, timeout, doubtful, oom or unavailable; or all of these"
+    flag(results, "--fail-on", "A,B", what)
+    what = "compare with the run stored in baselines/NAME (the first one is stored); exit code 1 if a cell is slower or missing"
+    flag(results, "--baseline", "NAME", what)
+    switch(results, "--renew-baseline", "store this run as the baseline")
+    flag(results, "--threshold", "PART", "for --baseline: ignore smaller changes (default 3%%)")
+    switch(results, "--dry-run", "list all cells and estimate the time of those that the journal lacks, without measuring")
+    switch(results, "--print-config", "print the settings as a TOML file for `longca run`")
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("clock and limits")
-    limits.add_argument(
-        "--full",
-        action="store_true",
-        help="also run cells that rules skip: O(S²) memory at long lengths, and kernels that were three times slower at two lengths",
-    )
-    limits.add_argument("--shard", metavar="I/N", help="measure only the I-th of N parts; `longca merge` joins them")
-    limits.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
-    limits.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
-    limits.add_argument(
-        "--clock",
-        action=Settings,
-        const=parse_settings,
-        default={},
-        metavar="NAME=V",
-        help="a setting of the clock, such as warmup_s=0.06,target=0.01; repeatable; --print-config shows all",
-    )
-    limits.add_argument("--memory", metavar="SIZE", help="the largest amount of host memory for a worker, such as 16G")
-    limits.add_argument(
-        "--deadline", type=float, metavar="S", help="the time limit of each step of a cell in seconds, without the start of a worker"
-    )
+    what = "also run cells that rules skip: O(S²) memory at long lengths, and kernels that were three times slower at two lengths"
+    switch(limits, "--full", what)
+    flag(limits, "--shard", "I/N", "measure only the I-th of N parts; `longca merge` joins them")
+    flag(limits, "--budget", "S", "seconds of sampling per cell", type=float)
+    flag(limits, "--energy", "S", "repeat each call for S seconds (1 or more) to measure its energy", type=float)
+    what = "a setting of the clock, such as warmup_s=0.06,target=0.01; --print-config shows all"
+    settings(limits, "--clock", "clock", parse_settings, what)
+    flag(limits, "--memory", "SIZE", "the largest amount of host memory for a worker, such as 16G")
+    flag(limits, "--deadline", "S", "the time limit of each step of a cell in seconds, without the start of a worker", type=float)
     limits.add_argument("--workers", choices=("kernel", "one"), help="one process per kernel, or one for all")
-    limits.add_argument(
-        "--stop-after", type=float, metavar="S", help="start no new cell after S seconds (exit code 3); the same command resumes the run"
-    )
+    flag(limits, "--stop-after", "S", "start no new cell after S seconds (exit code 3); the same command resumes the run", type=float)
 
 
 def run(args: argparse.Namespace) -> int:

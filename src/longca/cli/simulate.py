@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from longca.cli._flags import Settings, add_json, add_split, call, typed
+from longca.cli._flags import add_json, add_split, call, flag, settings, switch, typed
 from longca.cli._tables import print_lines, show_parts
 from longca.errors import BadInput, Refused
 from longca.text import parse_list, parse_number
@@ -14,34 +14,17 @@ HELP = "predict how long methods take on 8 to a thousand GPUs, from their record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--cluster", default="h100-ib", metavar="NAME|FILE", help="a cluster of LongCA, such as h100-ib, or your own TOML file"
-    )
+    flag(parser, "--cluster", "NAME|FILE", "a cluster of LongCA (default h100-ib), or your own TOML file")
     add_split(parser)
-    parser.add_argument(
-        "--constant",
-        dest="constants",
-        action=Settings,
-        const=_constants,
-        default={},
-        metavar="NAME=V",
-        help="change a constant, such as between.gb_s=100; repeatable",
-    )
-    parser.add_argument(
-        "--best",
-        action="store_true",
-        help="search all grids, windows and stages for the best, and say why it is and how sure that is (passes: fwd+bwd)",
-    )
-    parser.add_argument("--out", metavar="DIR", help="add records to the journal in DIR, for report and compare")
+    settings(parser, "--constant", "constants", _constants, "change a constant, such as between.gb_s=100")
+    switch(parser, "--best", "search all grids, windows and stages for the best, and say why it is and how sure that is (passes: fwd+bwd)")
+    flag(parser, "--out", "DIR", "add records to the journal in DIR, for report and compare")
     add_json(parser, "print one JSON object per result, with --validate one for all")
-    parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
-    parser.add_argument("--ranks", metavar="A,B", help="the ranks of --trace (default: the first 8)")
-    parser.add_argument(
-        "--validate",
-        action="store_true",
-        help="compare with published results of H100 or B200 clusters (cpu-gloo: with gloo records), and print the errors",
-    )
-    parser.add_argument("--against", metavar="DIR", help="compare with measured records of the level cp, and print the errors")
+    flag(parser, "--trace", "FILE", "write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
+    flag(parser, "--ranks", "A,B", "the ranks of --trace (default: the first 8)")
+    what = "compare with published results of H100 or B200 clusters (cpu-gloo: with gloo records), and print the errors"
+    switch(parser, "--validate", what)
+    flag(parser, "--against", "DIR", "compare with measured records of the level cp, and print the errors")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
     _refuse_idle(args)
     if args.validate or args.against:
-        validation = validate_simulation(args.cluster, constants=args.constants, against=args.against)
+        validation = call(validate_simulation, args)
         if not args.json:
             show_parts(validation.parts())
         elif args.against:

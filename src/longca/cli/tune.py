@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._flags import add_device, call
-from longca.cli._tables import show_parts
+from longca.cli._flags import add_device, flag
 from longca.cli.explain import add_call
 
 HELP = "measure the kernels that `best`, the default of longca.attention, may choose for a call; later calls of its class do not autotune"
@@ -18,12 +17,4 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_call(parser)
     add_device(parser)
-    parser.add_argument("--budget", type=float, metavar="S", help="seconds of samples per kernel and pass")
-
-
-def run(args: argparse.Namespace) -> int:
-    from longca.api.tune import tune
-
-    tuned = call(tune, args)
-    show_parts(tuned.parts())
-    return 0 if tuned.ok else 1
+    flag(parser, "--budget", "S", "seconds of samples per kernel and pass", type=float)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._flags import add_json, add_local, add_sharing, call, typed
+from longca.cli._flags import MASKS, add_json, add_local, add_sharing, call, flag, switch, typed
 from longca.cli._notes import note
 from longca.cli._ranks import take_part
 from longca.cli._tables import print_lines, show_parts
@@ -24,7 +20,6 @@ if TYPE_CHECKING:
     from longca.bench.many_devices.verify import CpFinding
     from longca.bench.one_device.verify import Finding
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels, or context-parallel methods, against an fp64 reference; exit code 1 if one is wrong"
 
 EXAMPLES = (
@@ -42,31 +37,16 @@ KERNELS_HELP = "kernels to check, or all; default: all that run here, with all v
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernels", dest="kernel", metavar="A,B:VARIANT", help=KERNELS_HELP)
-    parser.add_argument(
-        "--masks",
-        metavar="A,B",
-        default="all",
-        help="names, files, expressions such as 'causal & ~sliding_window(w=64)'; all (default): the paper's twelve; every: all static",
-    )
-    parser.add_argument("--seqlens", metavar="8K,997", help="tokens, any number (default 509 on a CPU, 8K on a GPU)")
-    parser.add_argument(
-        "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa, moba or msa (default random)"
-    )
-    parser.add_argument(
-        "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
-    )
-    parser.add_argument(
-        "--repeat", type=int, default=1, metavar="N", help="check N times on each data set, to find errors that occur only sometimes"
-    )
-    parser.add_argument("--rows", choices=("sampled", "all"), default="sampled", help="rows to compare beyond 512 tokens (default sampled)")
-    parser.add_argument(
-        "--quick", action="store_true", help="check three masks (causal, share_question, global_sliding_window), without trials"
-    )
+    flag(parser, "--kernels", "A,B:VARIANT", KERNELS_HELP, dest="kernel")
+    flag(parser, "--masks", "A,B", f"{MASKS} (default all)")
+    flag(parser, "--seqlens", "8K,997", "tokens, any number (default 509 on a CPU, 8K on a GPU)")
+    flag(parser, "--source", "NAME", "how block patterns are selected: random, nsa, moba or msa (default random)")
+    switch(parser, "--deterministic", "request deterministic backwards, and check that two calls give the same bits")
+    flag(parser, "--repeat", "N", "check N times on each data set, to find errors that occur only sometimes", type=int)
+    parser.add_argument("--rows", choices=("sampled", "all"), help="rows to compare beyond 512 tokens (default sampled)")
+    switch(parser, "--quick", "check three masks (causal, share_question, global_sliding_window), without trials")
     parser.add_argument("-x", "--fail-fast", action="store_true", help="stop at the first failure")
-    parser.add_argument(
-        "--dump", metavar="DIR", help="write the tensors of each failure on a mask, with a script that calls the kernel on them"
-    )
+    flag(parser, "--dump", "DIR", "write the tensors of each failure on a mask, with a script that calls the kernel on them")
     add_local(parser, several=True, plugins="your kernels or masks")
     add_json(parser, "print one JSON object per line instead of a table")
     ranks = parser.add_argument_group("context parallelism")
@@ -76,17 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="kernel",
         help="cp: context-parallel methods on ranks, and transfers between them (default kernel)",
     )
-    ranks.add_argument("--methods", metavar="A,B", help="methods to check, all or peers (default: all that run here)")
-    ranks.add_argument(
-        "--nproc", type=int, metavar="N", help="number of ranks (default: one per GPU, 2 on CPUs; in a launched job all its ranks)"
-    )
+    flag(ranks, "--methods", "A,B", "methods to check, all or peers (default: all that run here)")
+    flag(ranks, "--nproc", "N", "number of ranks (default: one per GPU, 2 on CPUs; in a launched job all its ranks)", type=int)
     add_sharing(ranks)
-    ranks.add_argument("--out", metavar="DIR", help="the folder to pack into one file (default longca-cp-N)")
+    flag(ranks, "--out", "DIR", "the folder to pack into one file (default longca-cp-N)")
 
 
 def run(args: argparse.Namespace) -> int:
+    from longca.bench.run.runner import Stop
+
     _refuse_other_level(args)
-    with _signals_stop():
+    with Stop().listening():
         return _verify_methods(args) if args.level == "cp" else _verify_kernels(args)
 
 
@@ -166,25 +146,6 @@ class Shower:
             write_over(f"[{count}] {finding}")
         else:
             print(f"[{count}] {finding}" + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _signals_stop() -> Iterator[None]:
-    """Ctrl-C or SIGTERM stops the verification once. Further signals are ignored until the process ends, so that workers are ended and
-    results are printed."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        for which in STOPPING:
-            signal.signal(which, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is stop:
-                signal.signal(number, handler)
 
 
 class OutputPrinter:
