@@ -20,6 +20,8 @@ from longca.simulate.calibrate import calibrate, fit_links, read_transfers
 from longca.simulate.cluster import Links, find
 from report.made import around, kernel
 
+SHARED = Path(__file__).parents[2] / "results" / "h200-shared"
+
 H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 
 
@@ -121,6 +123,11 @@ def test_nothing_to_calibrate_from(tmp_path: Path) -> None:
     (tmp_path / "transfers.jsonl").write_text('{"op": "p2p"}\n')
     with pytest.raises(BadInput, match="line 1"):
         read_transfers(tmp_path / "transfers.jsonl")
+
+
+def test_a_mask_without_a_record_is_named() -> None:
+    with pytest.raises(BadInput, match="no record is of the mask nope; records have causal, causal_blockwise"):
+        calibrate(SHARED, find("h200-ib")[1], masks=("causal", "nope"))
 
 
 def test_transfers_that_say_nothing_about_bandwidth() -> None:

@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder with journals of kernels, with transfers.jsonl, or with both")
     flag(parser, "--base", "NAME|FILE", "the cluster that the other constants come from (default h100-ib)")
     flag(parser, "--kernel", "NAME", "only records of this kernel (default: the fastest for each mask)")
+    flag(parser, "--masks", "A,B", "only records of these masks, so that the others can judge the cluster (default: all)")
     flag(parser, "--device", "NAME", "the name of the device (default: that of the records)")
     flag(parser, "--out", "FILE.toml", "the file to write (default: print it)")
 

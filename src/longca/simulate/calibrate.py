@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace as replaced_fields
 from pathlib import Path
 from statistics import median
 
@@ -32,18 +33,19 @@ HALVINGS = 8  # of the range in which the number of cores is looked for
 FEWEST = 4  # cells of a pass, or sizes of a transfer, from which constants are taken
 
 
-def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
+def calibrate(folder: Path, cluster: Cluster, kernel: str = "", masks: Collection[str] = ()) -> tuple[Cluster, list[Fit]]:
     """Returns the cluster with constants fitted to the folder's measurements; all others stay. Without `kernel`, compute is fitted to the
     fastest kernel of each mask and shape. A method that sends nothing counts as its kernel, as every rank runs it by itself. If there are
     records of methods alone, compute is fitted to their times without transfers, unless ranks share cores. Links are fitted to transfers
     point to point only, because the simulation itself shares links in collectives. Where ranks share cores, `cores` is fitted to records
-    of methods on the fewest ranks."""
+    of methods on the fewest ranks. `masks`: those whose records are used, so that the others can judge the cluster; none: all."""
     if not folder.exists():
         raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
     folders = journals_below(folder)
     results = read_all(tuple(folders)) if folders else None
     if results is not None:
+        results = _of_masks(results, masks) if masks else results
         compute, fits = _compute(results, cluster.compute, kernel)
         if not (fits or kernel or cluster.cores):
             compute, fits = fit_programs(results, compute, FEWEST)
@@ -63,6 +65,13 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster
             f"{TRANSFERS}; measure more with `longca run`, and transfers with `longca verify --level cp`."
         )
     return cluster, fits
+
+
+def _of_masks(results: Results, masks: Collection[str]) -> Results:
+    there = sorted({record.problem.mask for record in results.records})
+    if unknown := [name for name in masks if name not in there]:
+        raise BadInput(f"no record is of the mask {', '.join(unknown)}; records have {', '.join(there) or 'none'}.")
+    return replaced_fields(results, records=[record for record in results.records if record.problem.mask in masks])
 
 
 def _of_device(cluster: Cluster, results: Results) -> Cluster:
