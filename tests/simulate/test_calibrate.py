@@ -20,9 +20,8 @@ from longca.simulate.calibrate import calibrate, fit_links, read_transfers
 from longca.simulate.cluster import Links, find
 from report.made import around, kernel
 
-SHARED = Path(__file__).parents[2] / "results" / "h200-shared"
-
-H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
+RESULTS = Path(__file__).parents[2] / "results"
+SHARED, H200 = RESULTS / "h200-shared", RESULTS / "h200" / "paper-kernel"
 
 
 def transfers(nodes: int, latency: float, bandwidth: float) -> list[TransferTime]:
