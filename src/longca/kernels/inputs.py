@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -83,22 +84,24 @@ def tokens(which: Which, case: Case, ranges: Sequence[Range], seed: int = 0, lay
     size = case.head_dim if which in "qk" else case.head_dim_v
     out = empty(sum(end - start for start, end in ranges), heads, size, case, layout)
     generator = case.numbers or case.device
-    pieces = [
-        (block, max(start - block * BLOCK, 0), min(end - block * BLOCK, BLOCK))
-        for start, end in ranges
-        for block in range(start // BLOCK, -(-end // BLOCK))
-    ]
+    places: dict[int, list[tuple[int, int, int]]] = defaultdict(
+        list
+    )  # first and last token of each block that is wanted, and where they go
+    position = 0
+    for start, end in ranges:
+        for block in range(start // BLOCK, -(-end // BLOCK)):
+            first, last = max(start - block * BLOCK, 0), min(end - block * BLOCK, BLOCK)
+            places[block].append((first, last, position))
+            position += last - first
 
-    def made(piece: tuple[int, int, int]) -> torch.Tensor:
-        block, first, last = piece
-        values = _block(which, seed, block, heads, size, generator)[first:last]
+    def made(block: int) -> torch.Tensor:
+        values = _block(which, seed, block, heads, size, generator)
         return values if generator == case.device else values.to(out.dtype)  # less to send; else the copy below rounds
 
-    position = 0
     with _workers(generator != case.device) as run:
-        for values in run(made, pieces):
-            out[position : position + len(values)] = values
-            position += len(values)
+        for block, values in zip(places, run(made, places), strict=True):
+            for first, last, position in places[block]:
+                out[position : position + last - first] = values[first:last]
     return out
 
 
