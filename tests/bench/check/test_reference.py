@@ -17,7 +17,7 @@ from longca.bench.check.explain import Tokens
 from longca.bench.check.reference import data, reference, reference_of_rows
 from longca.bench.check.stretch import taken_out
 from longca.kernels.base import Case
-from longca.kernels.inputs import Inputs
+from longca.kernels.inputs import Inputs, tokens
 from longca.masks import AnyMask
 
 SHORT, LONG = 100, 600  # below and above the length from which on rows are sampled
@@ -138,3 +138,9 @@ def test_a_reference_is_computed_once_and_travels_unchanged(tmp_path: Path, monk
     monkeypatch.setattr(reference_store, "MOST_BYTES", 1000)
     reference_store.ReferenceStore().get(mask, case, 2, tmp_path)
     assert len(list(tmp_path.iterdir())) == 5  # a large one stays where it was made
+
+
+def test_tokens_of_ranges_are_those_of_the_whole() -> None:
+    case, ranges = Case(5000, 5000, 2, 1, 8, 8, "fp32"), [(4000, 4100), (10, 2100), (4090, 4999), (0, 1), (1023, 1025), (7, 7)]
+    whole = tokens("q", case, [(0, 5000)], 3)
+    assert torch.equal(tokens("q", case, ranges, 3), torch.cat([whole[first:last] for first, last in ranges]))
