@@ -119,7 +119,7 @@ def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 BAD = [
     (["nosuch"], f"unknown command 'nosuch'; known are: {', '.join(verbs())}."),
     (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
-    (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
+    (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks' (known are: kernels, masks, cp"),
     (["ls", "masks", "nosuch"], "unknown name 'nosuch'; known are: "),
     (["ls", "masks", "--details"], "--details is for `longca ls kernels`; leave it out."),
     (["ls", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?); see `longca ls --help`."),
