@@ -21,7 +21,6 @@ def test_lengths_that_fill_no_tile(seqlen: int) -> None:
     assert_correct(my_kernel, ["causal", "full"], seqlen, trials=False)
 
 
-@pytest.mark.slow
 def test_shapes_dtypes_and_what_users_rely_on() -> None:
     """Another scale, rows without keys, strided inputs: the trials, in every shape and dtype."""
     assert_correct(my_kernel, "causal", 128, heads=["4:4", "4:1"], head_dim=[16, 64], dtype=["fp32", "bf16"])

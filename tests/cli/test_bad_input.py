@@ -13,7 +13,7 @@ BAD = [
     (["nosuch"], f"unknown command 'nosuch'; known are: {', '.join(verbs())}."),
     (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
     (["export", "nowhere", "--csv", "--md"], "--csv and --md cannot all be printed; give all but one of them a FILE."),
-    (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
+    (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks' (known are: kernels, masks, cp"),
     (["ls", "masks", "nosuch"], "unknown name 'nosuch'; known are: "),
     (["ls", "masks", "--details"], "--details is for `longca ls kernels`; leave it out."),
     (["ls", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?); see `longca ls --help`."),

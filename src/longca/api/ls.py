@@ -163,7 +163,7 @@ def ls(
     if what is None:
         return Listing([{"name": name, "about": kind.about} for name, kind in KINDS.items()], ("name", "about"))
     if what not in KINDS:
-        raise unknown("listing", what, list(KINDS))
+        raise unknown("listing", what, list(KINDS), listed=True)  # `methods` is near `models`, and means `cp`
     entries = _named(KINDS[what].entries(), names)
     return Listing(entries, KINDS[what].columns, what == "kernels", details or bool(names))
 

@@ -42,11 +42,14 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(f"{message.rstrip('.')}{self._meant(message)}; see `{self.prog} --help`.")
 
     def _meant(self, message: str) -> str:
-        """Returns which options the unknown ones resemble or begin: commands that take one mask have --mask, others --masks."""
+        """Returns which options the unknown ones resemble or begin (commands that take one mask have --mask, others --masks), and that of a
+        file with a kernel."""
         _, is_unknown, words = message.partition("unrecognized arguments: ")
         typed = [word.partition("=")[0] for word in words.split() if word.startswith("--")] if is_unknown else []
         known = self._option_string_actions
         close = [flag for word in typed for flag in [f for f in known if f.startswith(word)] or get_close_matches(word, known, 1, 0.8)]
+        if is_unknown and "--plugin" in known:
+            close += [f"--plugin {word}" for word in words.split() if word.endswith(".py")]
         return f" (did you mean {', '.join(dict.fromkeys(close))}?)" if close else ""
 
 

@@ -46,7 +46,8 @@ def tiny_model(name: str, attention: str, documents: Sequence[int], layers: int,
     except Exception as error:  # whatever a model's code raises for sizes that it did not expect
         why = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
         what = f"a tiny causal model of type {name!r} with attention {attention!r}"
-        raise BadInput(f"transformers cannot make and call {what}: {short(why)}.") from error
+        names = "TYPE is a model_type such as qwen3 or gpt_oss, and ATTENTION sdpa (default), eager or longca"
+        raise BadInput(f"transformers cannot make and call {what}: {short(why)}. In hf:TYPE:ATTENTION, {names}.") from error
     for parameter in model.parameters():
         if parameter.dim() > 1:  # larger weights than a model starts with, so that far keys change outputs clearly
             torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)

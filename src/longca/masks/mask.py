@@ -200,25 +200,31 @@ class Mask(Handled):
     # -- what kernels want -----------------------------------------------------------------------------------------------------
 
     def tiles(self, rows_per_tile: int, keys_per_tile: int) -> Tiles:
+        """Which tiles are full and which partial: `.full` and `.partial` count them, `.by_row()` and `.by_col()` list them."""
         if rows_per_tile < 1 or keys_per_tile < 1:
             raise BadInput(f"tiles must be at least 1x1, not {rows_per_tile}x{keys_per_tile}.")
         return Tiles(self.bands, transposed(self.bands), self.seqlen_q, self.seqlen_k, rows_per_tile, keys_per_tile)
 
     def row_intervals(self) -> tuple[encodings.Int32s, encodings.Int32s]:
+        """(starts, ends), each [K, seqlen_q]: row i sees the keys [starts[k, i], ends[k, i]) of every k."""
         return encodings.row_intervals(self)
 
     def column_intervals(self) -> encodings.ColumnIntervals:
+        """FlashMask's form: for each key the rows that do not see it."""
         return encodings.column_intervals(self)
 
     def slices(self) -> encodings.Slices:
+        """MagiAttention's form: `.q_ranges`, `.k_ranges` and `.types` (0 full, 1 causal, 2 inverse causal, 3 bi-causal)."""
         return encodings.slices(self)
 
     def varlen(self) -> encodings.Varlen:
+        """FlashAttention's form: `.cu_q`, `.cu_k`, and the window `.left`, `.right` (-1: no limit)."""
         if isinstance(self._varlen, str):
             raise Refused(self._varlen)
         return self._varlen
 
     def position_ids(self) -> encodings.Int32s:
+        """The place of each token in its document."""
         return encodings.position_ids(self)
 
     def mask_mod(self, device: str = "cpu") -> Callable[..., torch.Tensor]:

@@ -63,9 +63,11 @@ class Tiles:
         return int((self.runs.end - self.runs.start)[~self.runs.full].sum())
 
     def by_row(self) -> TileLists:
+        """For each tile of queries, the tiles of keys."""
         return _lists(self.runs, self.grid[0])
 
     def by_col(self) -> TileLists:
+        """For each tile of keys, the tiles of queries."""
         flipped = find_runs(self.flipped, self.seqlen_k, self.seqlen_q, self.keys_per_tile, self.rows_per_tile)
         return _lists(flipped, self.grid[1])
 

@@ -113,7 +113,9 @@ def _parts(factory: str) -> tuple[str, str]:
     """The file or module, and the function, that a text names; raises BadInput for a file that is not there, before a rank starts."""
     place, _, name = factory.rpartition(":")
     if not place or not name:
-        raise BadInput(f"{factory!r} names no function; give FILE.py:function or module:function, a function that makes the model.")
+        raise BadInput(
+            f"{factory!r} names no function; give FILE.py:function, a function that makes the model, or hf:TYPE, such as hf:qwen3."
+        )
     if place.endswith(".py") and not Path(place).is_file():
         raise BadInput(f"there is no file {place}; give the path of a Python file with a function that makes a model.")
     return place, name
