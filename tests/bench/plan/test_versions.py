@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from longca.bench.plan.versions import kernel_versions
-from longca.kernels import base
+from longca.kernels import base, registry
 
 
 class Copied(base.Kernel):
@@ -51,3 +51,11 @@ def test_a_large_binary_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.Mo
         file.seek(1 << 39)
         file.write(b"another build" * 1000)
     assert kernel_versions("fa3")["flash_attn_3._C"] != holes
+
+
+def test_a_kernel_whose_package_is_missing_still_has_the_version_of_its_code() -> None:
+    class Asking(Copied):
+        def versions(self) -> dict[str, str]:
+            return {"copied-package": version("copied-package")}
+
+    assert set(registry.versions(Asking())) == {"code"}
