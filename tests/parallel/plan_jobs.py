@@ -111,8 +111,8 @@ def misuse(comm: TorchComm) -> dict[str, str]:
             "other ids on a rank": lambda: _attend(cp.plan(mask, method="mesh", **settings), {"ids": ids}),
             "compiled on a rank": lambda: cp.plan(mask, method="usp", **settings).prepare(torch.float64, compiled=comm.rank > 0),
             "no gradient on a rank": lambda: ring.attention(*(x.detach() for x in mine) if comm.rank else mine),
-            "compiled peer": lambda: cp.plan(_mask(documents=False), method="torch_cp", kernel="torch:chunked", **settings).prepare(
-                compiled=True
+            "compiled peer": lambda: cp.plan(masks.causal(96), method="torch_cp", kernel="torch:chunked", **settings).prepare(
+                torch.float32, compiled=True
             ),
         }
         for name, call in calls.items():

@@ -61,6 +61,14 @@ def test_a_forward_that_was_measured_or_cannot_be_there_is_not_tried_again(statu
     assert len(executor.attempts) == 1
 
 
+def test_what_the_next_job_of_a_problem_needs_is_kept_for_it() -> None:
+    executor, released = Scripted({Pass.FWD: OK}, {Pass.FWD: OK}), []
+    for job in made_jobs(Suite(masks=("causal",), seqlens=(64,), passes=(Pass.FWD,)), ("torch", "sdpa"), "one"):
+        list(outcomes(job, executor))
+        released.append(executor.released)
+    assert released == [0, 1]
+
+
 def test_a_suspect_is_given_up_after_some_breaks_in_a_row_and_an_answer_starts_anew() -> None:
     strikes, suspect = Strikes(), Suspect("fa4:bands", True)
     for _ in range(STRIKES - 1):
