@@ -61,6 +61,15 @@ def test_a_forward_that_was_measured_or_cannot_be_there_is_not_tried_again(statu
     assert len(executor.attempts) == 1
 
 
+def test_a_forward_is_not_tried_where_no_new_processes_can_be_started() -> None:
+    """As where ranks of torchrun broke: its cells are errors, and a later run measures them."""
+    executor = Scripted(dict.fromkeys((Pass.FWD, Pass.BWD), LATE), breaks=1)
+    found = dict(outcomes(job_of(Pass.FWD, Pass.BWD), executor))
+    assert (found[Pass.FWD].status, found[Pass.BWD]) == (Status.ERROR, LATE)
+    assert found[Pass.FWD].reason.startswith("not tried without a backward")
+    assert len(executor.attempts) == 1
+
+
 def test_what_the_next_job_of_a_problem_needs_is_kept_for_it() -> None:
     executor, released = Scripted({Pass.FWD: OK}, {Pass.FWD: OK}), []
     for job in made_jobs(Suite(masks=("causal",), seqlens=(64,), passes=(Pass.FWD,)), ("torch", "sdpa"), "one"):
