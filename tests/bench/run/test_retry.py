@@ -68,6 +68,8 @@ def test_a_forward_is_not_tried_where_no_new_processes_can_be_started() -> None:
     assert (found[Pass.FWD].status, found[Pass.BWD]) == (Status.ERROR, LATE)
     assert found[Pass.FWD].reason.startswith("not tried without a backward")
     assert len(executor.attempts) == 1
+    lost_before = Scripted(dict.fromkeys((Pass.FWD, Pass.BWD), LATE), {Pass.FWD: OK}, breaks=0)  # a refusal asks no rank for anything
+    assert dict(outcomes(job_of(Pass.FWD, Pass.BWD), lost_before))[Pass.FWD] == OK
 
 
 def test_what_the_next_job_of_a_problem_needs_is_kept_for_it() -> None:
