@@ -29,8 +29,8 @@ def _mask(documents: bool = True) -> Mask:
     return masks.causal_document(LENGTH, documents=DOCUMENTS) if documents else masks.causal(LENGTH)
 
 
-def _inputs(batch: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
+def _inputs(batch: int = 0, dtype: torch.dtype = torch.float64, seed: int = 0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
     shapes = [(LENGTH, heads, 8) for heads in (4, 2, 2)]
     return [torch.randn((batch, *shape) if batch else shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
 
@@ -39,9 +39,11 @@ def _worst(pairs: list[tuple[Any, Any]]) -> float:
     return max(float((one - other).abs().max()) for one, other in pairs)
 
 
-def attention(comm: Any, batch: int = 0, sinks: bool = False, lse: bool = True, mesh: Any = None, **settings: Any) -> dict[str, Any]:
+def attention(
+    comm: Any, batch: int = 0, sinks: bool = False, lse: bool = True, mesh: Any = None, seed: int = 0, **settings: Any
+) -> dict[str, Any]:
     """The largest error of out, lse, dq, dk, dv (and dsinks), and the tokens of this rank; over the ranks of a mesh, or over all."""
-    mask, whole = _mask(), [x.detach().to(comm.device).requires_grad_() for x in _inputs(batch)]
+    mask, whole = _mask(), [x.detach().to(comm.device).requires_grad_() for x in _inputs(batch, seed=seed)]
     logits = torch.linspace(-1, 3, 4, dtype=torch.float64, device=comm.device).requires_grad_() if sinks else None
     options: dict[str, Any] = {"sinks": logits, "softcap": 2.0 if sinks else 0.0}
     wanted, wanted_lse = longca.attention(*whole, mask, kernel="torch:chunked", return_lse=True, **options)
@@ -109,6 +111,9 @@ def misuse(comm: TorchComm) -> dict[str, str]:
             "other ids on a rank": lambda: _attend(cp.plan(mask, method="mesh", **settings), {"ids": ids}),
             "compiled on a rank": lambda: cp.plan(mask, method="usp", **settings).prepare(torch.float64, compiled=comm.rank > 0),
             "no gradient on a rank": lambda: ring.attention(*(x.detach() for x in mine) if comm.rank else mine),
+            "compiled peer": lambda: cp.plan(masks.causal(96), method="torch_cp", kernel="torch:chunked", **settings).prepare(
+                torch.float32, compiled=True
+            ),
         }
         for name, call in calls.items():
             try:

@@ -102,7 +102,8 @@ def assemble(plan: Plan, programs: list[Program], parts: list[tuple[torch.Tensor
     case, whole = plan.case, dict[str, torch.Tensor]()
     for rank, (program, (out, lse, *gradients)) in enumerate(zip(programs, parts, strict=True)):
         own = own_tokens(plan, rank)
-        for name, part in zip(("out", "dq", "dk", "dv"), (out, *gradients), strict=False):
+        names = ("out", "dq", "dk", "dv") if case.backward else ("out",)
+        for name, part in zip(names, (out, *gradients[:3]), strict=True):
             assert part.dtype == inputs.DTYPES[case.dtype]
             whole.setdefault(name, _unknown(case.seqlen_q, *part.shape[1:]))[own] = part.double().cpu()
         if lse is not None:

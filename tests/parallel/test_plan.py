@@ -242,6 +242,7 @@ def test_wrong_use_is_told_on_every_rank_and_nothing_hangs(pool: Pool) -> None:
         "other ids on a rank": "the sum of the batch is",
         "compiled on a rank": "the pass is forward and backward, compiled on rank 1",
         "no gradient on a rank": "the pass is forward alone on rank 1",
+        "compiled peer": "torch.compile cannot use the backward of torch_cp, another project's method; compile around it.",
     }
     for heard in pool.run("parallel.plan_jobs:misuse", {}, 60):
         assert {name: sentence in heard[name] for name, sentence in sentences.items()} == dict.fromkeys(sentences, True), heard

@@ -99,7 +99,7 @@ def test_mesh(grid: str, heads: tuple[int, int], dtype: str) -> None:
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp32", "fp64"])
 @pytest.mark.parametrize(("seqlen", "ranks", "node"), [(480, 8, 4), (480, 8, 3), (480, 8, 8), (480, 8, 1), (480, 6, 2), (484, 8, 4)])
-def test_sums_of_gathered_numbercross_nodes_in_fp32(seqlen: int, ranks: int, node: int, dtype: str, device: str) -> None:
+def test_sums_of_gathered_tokens_cross_nodes_in_fp32(seqlen: int, ranks: int, node: int, dtype: str, device: str) -> None:
     """Sums of dk and dv with ring_allgather, of dq with mesh; not where ranks have different numbers of tokens, as 484 on 8, and not
     with gloo, whose parts travel in pairs."""
     size = {"bf16": 2, "fp32": 4, "fp64": 8}[dtype]

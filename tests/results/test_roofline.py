@@ -12,6 +12,7 @@ from longca.results.metrics import bandwidth, traffic
 from longca.results.problem import Pass
 from longca.results.reading import read
 from longca.results.roofline import Tiles, of_mask, of_record, touched_share
+from longca.results.tile_work import TileWork
 
 RESULTS = Path(__file__).parents[2] / "results"
 CASE = Case(300, 300, 4, 2, 16, 32, "bf16")
@@ -35,6 +36,23 @@ def test_the_work_is_that_of_the_touched_tiles(name: str) -> None:
     assert limit.compute_ms == pytest.approx(limit.tile_flops / 989e12 * 1e3)
     assert limit.memory_ms == pytest.approx(limit.bytes / 4.8e12 * 1e3)
     assert limit.limit_ms == max(limit.compute_ms, limit.memory_ms)
+
+
+def test_a_record_has_the_work_of_its_mask() -> None:
+    """A window cuts its tiles, so the touched ones are more than the visible pairs."""
+    results = read(RESULTS / "h200/paper-kernel")
+    windows = [r for r in results.records if r.ok and r.problem.mask == "sliding_window_causal" and r.problem.seqlen == 8192]
+    assert {record.problem.pass_ for record in windows} == {Pass.FWD, Pass.BWD}
+    for record in windows:
+        mask = results.masks[record.built.digest, record.problem.mask].rebuilt()
+        limit, pass_ = of_record(record, results), record.problem.pass_
+        assert mask is not None
+        assert limit is not None
+        case = record.problem.case(mask, "cuda", pass_ is Pass.BWD)
+        wanted = of_mask(mask, case, pass_, "NVIDIA H200").tile_flops
+        assert limit.tile_flops == pytest.approx(wanted)
+        assert TileWork(results.masks, [record]).of_record(record) == pytest.approx(wanted)
+        assert wanted > 1.02 * record.flops
 
 
 @pytest.mark.parametrize("journal", ["h200/paper-kernel", "h200/paper-sparse"])

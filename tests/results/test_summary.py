@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from longca.report.terminal import fastest_tables
 from longca.results.groups import groups_of
+from longca.results.summary import host_bound_note
 from longca.results.tables import GFLOPS, TFLOPS, speed_unit
 from report.made import make_record, results_of
 
@@ -80,3 +81,9 @@ def test_a_noisy_speed_has_its_mark_behind_it() -> None:
     assert GFLOPS.text(0.0222668, noisy=True) == "22.3~"
     assert TFLOPS.text(674.6) == "675"
     assert speed_unit([]) == TFLOPS
+
+
+def test_times_with_the_host_in_them_are_counted() -> None:
+    records = [record("a", f"mask{n}", 200.0, host_bound=n < 2) for n in range(3)] + [record("a", "mask3", None)]
+    assert host_bound_note(results_of(records).records).startswith("2 of 3 times are host_bound: the host enqueued the call too slowly")
+    assert host_bound_note(results_of(records[2:]).records) == ""

@@ -1,7 +1,6 @@
 """Which records are of older code."""
 
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
@@ -43,11 +42,3 @@ def is_older(record: dict[str, Any], **fields: Any) -> bool:
 )
 def test_which_records_are_of_older_code(record: dict[str, Any], kept: dict[str, str] | None, older: bool) -> None:
     assert is_older(record, versions=kept) is older
-
-
-def test_a_kernel_that_cannot_tell_its_version_is_not_older(monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_installed(kernel: object) -> dict[str, str]:
-        raise PackageNotFoundError("flash-attn-4")
-
-    monkeypatch.setattr(registry, "versions", not_installed)
-    assert not is_older(kernel("fa4:bands", [1.0]), versions={"code": "old"})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from uuid import uuid4
 
@@ -85,12 +87,17 @@ def _refuse_capability(kernel: Kernel) -> str:
 def versions(kernel: Kernel) -> dict[str, str]:
     """Returns the versions that a kernel's times depend on: those of its packages, of the installed package that offers it, and under
     "code" the version of its own code (see `code_version`)."""
+    numbers = dict[str, str]()
+    with suppress(PackageNotFoundError):  # not installed here: the cell will say so
+        numbers |= kernel.versions()
     if is_lent(kernel):
-        return kernel.versions() | {"code": f"object {uuid4().hex}"}  # its code may have changed since any earlier call
+        return numbers | {"code": f"object {uuid4().hex}"}  # its code may have changed since any earlier call
     module = type(kernel).__module__
-    numbers, file = kernel.versions() | package_of(module), getattr(sys.modules.get(module), "__file__", None)
+    file = getattr(sys.modules.get(module), "__file__", None)
     libraries = () if is_ours(kernel) else kernel.code_files().values()
-    return numbers | {"code": code_version.of_module(Path(file), module, kernel.own_paths(), libraries) if file else ""}
+    return (
+        numbers | package_of(module) | {"code": code_version.of_module(Path(file), module, kernel.own_paths(), libraries) if file else ""}
+    )
 
 
 def preferred(device: str) -> list[Kernel]:

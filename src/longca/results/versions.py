@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError
 
 from longca.errors import LongcaError
 from longca.kernels import registry
@@ -14,8 +13,7 @@ from longca.results.record import Record
 def is_older(record: Record) -> bool:
     """Whether the measured code differs from that of this LongCA, or the record is from before code versions were kept.
 
-    A kernel or method that is not known here, such as that of a plugin that is not loaded, is never older; nor is a simulated record, or
-    one of a kernel that cannot tell its version here.
+    A kernel or method that is not known here, such as that of a plugin that is not loaded, is never older; nor is a simulated record.
     """
     here = {"code": _kernel_code(record.label)}
     if record.method:
@@ -27,8 +25,8 @@ def is_older(record: Record) -> bool:
 
 @cache
 def _kernel_code(label: str) -> str | None:
-    """The version of a kernel's code; None where the kernel is not known here, or needs the version of a package that is not installed."""
-    with suppress(LongcaError, PackageNotFoundError):
+    """The version of a kernel's code; None where the kernel is not known here."""
+    with suppress(LongcaError):
         return registry.versions(registry.get(label)).get("code")
     return None
 

@@ -1,5 +1,8 @@
 """Inputs that change between timed calls: what comes out changes by just their factors, to the bit."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,9 +10,12 @@ from longca import masks
 from longca.bench.check.calls import Calls
 from longca.bench.check.check import KernelSubject
 from longca.bench.check.timed_calls import compare_calls
+from longca.bench.check.trials import _RingSubject, _Step
+from longca.bench.many_devices.rank_job import ProgramSubject
 from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs, make
+from longca.parallel.comm.null import NullComm
 from longca.results.problem import Pass
 
 
@@ -75,3 +81,25 @@ def test_an_lse_that_differs_between_calls_is_told() -> None:
     differ, problem = compare_calls(calls.sums, {"lse": lse})
     assert differ
     assert problem == "its timed calls disagree: lse of tokens 0 to 127, head 0 differs in call 4 of 4"
+
+
+def test_steps_of_a_ring_and_the_program_of_a_rank_are_called_without_gradients() -> None:
+    """As in training: only where autograd makes a kernel's backward are gradients recorded."""
+    case, modes = Case(20, 20, 2, 1, 8, 8, "fp32"), list[bool]()
+
+    class Noting:
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            modes.append(torch.is_grad_enabled())
+            return q, SimpleNamespace(lse=None) if self is program else torch.zeros(2, 20)
+
+        def backward(self, dout: Any, *kept: Any) -> Any:
+            modes.append(torch.is_grad_enabled())
+            return dout, *(torch.zeros(20, 1, 8) for _ in range(2))
+
+    program = Noting()
+    ring = _RingSubject([_Step(registry.get("torch:plain"), Noting(), slice(0, 20))])  # type: ignore[arg-type]
+    subjects: list[Any] = [ring, ProgramSubject(program, NullComm(0, 1, torch.device("cpu")))]  # type: ignore[arg-type]
+    for subject in subjects:
+        subject.forward(make(case))
+        subject.backward(make(case))
+    assert modes == [False] * 4

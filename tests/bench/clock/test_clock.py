@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from longca.bench.clock.clock import Call, Sample, half_width, measure, nothing, steady
+from longca.bench.clock.clock import APART, Call, Sample, half_width, measure, nothing, steady
 from longca.bench.clock.timers import HostTimer
 from longca.results.settings import ClockSettings
 
@@ -52,6 +52,12 @@ def test_a_quiet_call_stops_at_the_least_number_of_samples_and_a_noisy_one_at_th
     timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), ClockSettings(budget_s=0.5))
     assert (timing.stop, timing.spread > 0.1) == ("budget", True)
     assert 45 <= len(timing.samples) <= 55
+
+
+def test_samples_of_short_calls_are_spread_over_time() -> None:
+    """Hundreds of calls in a row are one look at a device whose clock wanders."""
+    timer, settings = FakeTimer(noisy(0.01, 0.3)), ClockSettings(warmup_s=0.1, budget_s=0.5)
+    assert len(measure(lambda: None, timer, settings).samples) <= 0.5 / (APART * 0.1) + 1
 
 
 @pytest.mark.parametrize("count", [6, 10, 50, 200])

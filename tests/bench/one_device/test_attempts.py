@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from longca.bench.one_device import workers as workers_module
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Reply, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, Reply, WorkerJob
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
@@ -100,6 +100,18 @@ def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Pat
     assert [job.cells[0].grad for job in fake.jobs] == [True, False] * STRIKES + [False] * (len(jobs) - STRIKES)
     assert fake.started == 1 + STRIKES
     assert workers.spent_s["time"] == len(fake.jobs)
+
+
+def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_path: Path, fake: type[FakeChild]) -> None:
+    def wrong_then_breaks(job: WorkerJob) -> Iterator[Reply]:
+        yield Chosen(Suspect("kk", True))
+        yield Provisional(Outcome(status=Status.WRONG, reason="out is off by 0.5", grad=True))
+        raise CRASH
+
+    fake.behaviour = staticmethod(wrong_then_breaks)  # type: ignore[assignment]
+    workers, (job, *_) = workers_and_jobs(tmp_path)
+    wrong = Outcome(status=Status.WRONG, reason=f"out is off by 0.5; in a later call {CRASH.reason}", grad=True)
+    assert dict(workers.attempt(job)) == {Pass.FWD: wrong, Pass.BWD: wrong}
 
 
 def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: Path, fake: type[FakeChild]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from in_process import InProcessWorker, replies_to
+from in_process import InProcessWorker, outcomes_of, replies_to
 from longca import masks
 from longca.bench.check import check as check_module
 from longca.bench.check.calls import Calls
@@ -235,6 +235,14 @@ def test_a_device_that_a_wrong_kernel_breaks_in_a_later_call_of_a_trial_is_told(
     assert answer.outcome.status is Status.WRONG
     assert "in a later call it raises RuntimeError: an illegal memory access" in answer.outcome.reason
     assert last == DeviceLost()
+
+
+def test_a_variant_that_is_given_up_is_not_run() -> None:
+    """It is known by its own name and by whether a backward was asked for, on both sides of the pipe."""
+    late = Outcome(status=Status.TIMEOUT, reason="not tried", grad=True)
+    for grad, status in ((True, Status.TIMEOUT), (False, Status.OK)):
+        found = outcomes_of(message(Pass.FWD, given_up=[(Suspect("torch:plain", grad), late)]))
+        assert found[Pass.FWD].status is status
 
 
 def test_forward_only_asks_for_no_gradients(session: Session) -> None:

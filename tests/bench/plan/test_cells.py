@@ -13,7 +13,7 @@ from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite, find
 from longca.errors import BadInput
 from longca.processes import host_memory
-from longca.results.problem import Pass, Problem, Split
+from longca.results.problem import Pass, Problem, Sharing, Split
 from longca.results.record import LevelName, MaskEntry
 from made_cells import make_cell
 from strategies import PAPER
@@ -90,7 +90,10 @@ def test_keys_tell_measurements_apart_and_nothing_else() -> None:
         key(cell, "digest", "H100", {"torch": "2"}),
         key(cell, "digest", "H200", {"torch": "3"}),
     ]
-    assert len({base, *others}) == 5 + len(CHANGES)
+    split = replace(cell, split=Split("usp", "1x2"))
+    for sharing in (None, Sharing(ranks=2), Sharing(ranks=2, nodes=2)):  # ranks that share a GPU say nothing of ranks that have one each
+        others.append(key(split.with_problem(ranks=2, sharing=sharing), "digest", "H200", {"torch": "2"}))
+    assert len({base, *others}) == 8 + len(CHANGES)
 
 
 def test_parameters_that_show_the_same_are_two_cells_and_seeds_that_do_are_one() -> None:

@@ -1,12 +1,13 @@
 """Which code a measurement is of: versions of packages and of code, as far as they are part of a cell's key."""
 
+from importlib import metadata
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from longca.bench.plan.versions import kernel_versions
-from longca.kernels import base
+from longca.kernels import base, registry
 
 
 class Copied(base.Kernel):
@@ -51,3 +52,21 @@ def test_a_large_binary_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.Mo
         file.seek(1 << 39)
         file.write(b"another build" * 1000)
     assert kernel_versions("fa3")["flash_attn_3._C"] != holes
+
+
+def test_an_own_build_of_flash_attention_3_is_told_from_that_of_xformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(name.startswith("flash_attn") for name in kernel_versions("fa3"))
+    (tmp_path / "flash_attn_interface.py").write_text("")
+    (tmp_path / "flash_attn_3").mkdir()
+    (tmp_path / "flash_attn_3" / "_C.abi3.so").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(metadata, "version", lambda name: "0.0.34")  # of xformers, which is there too
+    assert {"flash_attn_interface", "flash_attn_3", "xformers"} <= kernel_versions("fa3").keys()
+
+
+def test_a_kernel_whose_package_is_missing_still_has_the_version_of_its_code() -> None:
+    class Asking(Copied):
+        def versions(self) -> dict[str, str]:
+            return {"copied-package": version("copied-package")}
+
+    assert set(registry.versions(Asking())) == {"code"}

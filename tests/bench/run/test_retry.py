@@ -61,6 +61,25 @@ def test_a_forward_that_was_measured_or_cannot_be_there_is_not_tried_again(statu
     assert len(executor.attempts) == 1
 
 
+def test_a_forward_is_not_tried_where_no_new_processes_can_be_started() -> None:
+    """As where ranks of torchrun broke: its cells are errors, and a later run measures them."""
+    executor = Scripted(dict.fromkeys((Pass.FWD, Pass.BWD), LATE), breaks=1)
+    found = dict(outcomes(job_of(Pass.FWD, Pass.BWD), executor))
+    assert (found[Pass.FWD].status, found[Pass.BWD]) == (Status.ERROR, LATE)
+    assert found[Pass.FWD].reason.startswith("not tried without a backward")
+    assert len(executor.attempts) == 1
+    lost_before = Scripted(dict.fromkeys((Pass.FWD, Pass.BWD), LATE), {Pass.FWD: OK}, breaks=0)  # a refusal asks no rank for anything
+    assert dict(outcomes(job_of(Pass.FWD, Pass.BWD), lost_before))[Pass.FWD] == OK
+
+
+def test_what_the_next_job_of_a_problem_needs_is_kept_for_it() -> None:
+    executor, released = Scripted({Pass.FWD: OK}, {Pass.FWD: OK}), []
+    for job in made_jobs(Suite(masks=("causal",), seqlens=(64,), passes=(Pass.FWD,)), ("torch", "sdpa"), "one"):
+        list(outcomes(job, executor))
+        released.append(executor.released)
+    assert released == [0, 1]
+
+
 def test_a_suspect_is_given_up_after_some_breaks_in_a_row_and_an_answer_starts_anew() -> None:
     strikes, suspect = Strikes(), Suspect("fa4:bands", True)
     for _ in range(STRIKES - 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -20,10 +19,7 @@ def installed(package: str) -> str | None:
 
 
 def kernel_versions(label: str) -> dict[str, str]:
-    versions = {"torch": installed("torch") or ""}
-    with suppress(PackageNotFoundError):  # not installed here: the cell will say so
-        versions |= registry.versions(registry.get(label))
-    return versions
+    return {"torch": installed("torch") or ""} | registry.versions(registry.get(label))
 
 
 def method_versions(name: str) -> dict[str, str]:
