@@ -19,6 +19,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+from device_tables import TABLES as DEVICE
 from measured_tables import TABLES as MEASURED
 from measured_tables import at_least, figure, joined, json_rows, marked
 from numerics_tables import TABLES as NUMERICS
@@ -215,6 +216,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "sparse": sparse,
         "recommend": answer,
     }
+    | DEVICE
     | MEASURED
     | SHAPES
     | NUMERICS
