@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -84,7 +85,7 @@ def say_nothing(text: str) -> None:
     """Shows nothing."""
 
 
-class Executor:
+class Executor(ABC):
     """Runs jobs of one level: in workers, or on a group of ranks."""
 
     def __init__(self) -> None:
@@ -99,13 +100,16 @@ class Executor:
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Begins to start what these jobs need, without waiting for it."""
+        return
 
+    @abstractmethod
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         """An outcome for every pass of the job, whatever happens to the processes that run it."""
-        raise NotImplementedError
 
     def release(self, job: Job) -> None:
         """Drops what was kept for the problem of this job, where that does not end with the next one."""
+        return
 
     def close(self) -> None:
         """Ends all processes."""
+        return
