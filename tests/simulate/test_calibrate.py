@@ -124,7 +124,9 @@ def test_nothing_to_calibrate_from(tmp_path: Path) -> None:
         read_transfers(tmp_path / "transfers.jsonl")
 
 
-def test_a_mask_without_a_record_is_named() -> None:
+def test_a_mask_without_a_record_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no record is of the mask causal; records have none"):
+        calibrate(tmp_path, find("h200-ib")[1], masks=["causal"])
     with pytest.raises(BadInput, match="no record is of the mask nope; records have causal, causal_blockwise"):
         calibrate(SHARED, find("h200-ib")[1], masks=("causal", "nope"))
 

@@ -84,9 +84,8 @@ def tokens(which: Which, case: Case, ranges: Sequence[Range], seed: int = 0, lay
     size = case.head_dim if which in "qk" else case.head_dim_v
     out = empty(sum(end - start for start, end in ranges), heads, size, case, layout)
     generator = case.numbers or case.device
-    places: dict[int, list[tuple[int, int, int]]] = defaultdict(
-        list
-    )  # first and last token of each block that is wanted, and where they go
+    # which tokens of each block are wanted, from the first to before the last, and where they go
+    places: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     position = 0
     for start, end in ranges:
         for block in range(start // BLOCK, -(-end // BLOCK)):

@@ -95,9 +95,8 @@ def versions(kernel: Kernel) -> dict[str, str]:
     module = type(kernel).__module__
     file = getattr(sys.modules.get(module), "__file__", None)
     libraries = () if is_ours(kernel) else kernel.code_files().values()
-    return (
-        numbers | package_of(module) | {"code": code_version.of_module(Path(file), module, kernel.own_paths(), libraries) if file else ""}
-    )
+    code = code_version.of_module(Path(file), module, kernel.own_paths(), libraries) if file else ""
+    return numbers | package_of(module) | {"code": code}
 
 
 def preferred(device: str) -> list[Kernel]:

@@ -44,8 +44,9 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "", masks: Collectio
     fits: list[Fit] = []
     folders = journals_below(folder)
     results = read_all(tuple(folders)) if folders else None
+    if masks:
+        results = _of_masks(results or Results([]), masks)
     if results is not None:
-        results = _of_masks(results, masks) if masks else results
         compute, fits = _compute(results, cluster.compute, kernel)
         if not (fits or kernel or cluster.cores):
             compute, fits = fit_programs(results, compute, FEWEST)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 
-LEAST = (2, 13)  # of torch, for Helion from this version on:
-IMPORTS_MORE = (1, 5, 1)
+NEWER = (1, 5, 1)  # the first Helion that imports what older versions of torch lack
+LEAST = (2, 13)  # of torch, for such a Helion
 
 
 class Helion(Kernel):
@@ -32,7 +32,7 @@ class Helion(Kernel):
         self.layout = "HLD"
 
     def present(self) -> Answer:
-        if (torch := older_than("torch", LEAST)) and not older_than("helion", IMPORTS_MORE):
+        if (torch := older_than("torch", LEAST)) and not older_than("helion", NEWER):
             return No(f"needs torch 2.13 or newer from its version 1.5.1 on, and torch {torch} is installed; pip install helion==1.5.0")
         return super().present()
 
